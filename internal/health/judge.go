@@ -33,7 +33,11 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 	if w.firstAttemptMade() {
 		v.match(w, false)
 		v.hold(w)
-		w.critical = v.lowestCritical()
+		for _, a := range v.Active {
+			if l := reasonOf(a.ID).Layer; a.Severity == SeverityCritical && (w.critical == 0 || l < w.critical) {
+				w.critical = l
+			}
+		}
 	}
 	v.match(w, true)
 	v.rank(w)
@@ -118,16 +122,6 @@ func (w *view) blind() bool {
 // hasReason reports whether a reason is active that is more than information.
 func (v *Verdict) hasReason() bool {
 	return slices.ContainsFunc(v.Active, func(a Active) bool { return a.Severity != SeverityInfo })
-}
-
-// lowestCritical returns the lowest layer that has a critical reason, 0 for none.
-func (v *Verdict) lowestCritical() (lowest Layer) {
-	for _, a := range v.Active {
-		if l := reasonOf(a.ID).Layer; a.Severity == SeverityCritical && (lowest == 0 || l < lowest) {
-			lowest = l
-		}
-	}
-	return lowest
 }
 
 // CloserLook reports whether to sample the node more often: not while healthy, nor for what grows over hours.

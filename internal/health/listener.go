@@ -102,13 +102,6 @@ func (w *view) listenerUnknown() bool {
 		(l == nil || q.Inode != l.Inode && q.ListeningSince.After(l.At))
 }
 
-// listenerChanged reports whether another socket or process is at the path than the last probe met.
-func (w *view) listenerChanged() bool {
-	l := w.f.Evidence.Listener
-	return w.probedBefore() || l != nil &&
-		(w.f.Evidence.Queue != nil && w.queue.Inode != l.Inode || l.Since.After(w.f.Probe.At))
-}
-
 // probedBefore reports whether what the last probe met has gone since, or another socket listens since.
 func (w *view) probedBefore() bool {
 	since := w.queue.At

@@ -95,7 +95,12 @@ func (v *Verdict) rank(w *view) {
 	v.Active = slices.DeleteFunc(v.Active, func(a Active) bool { return a.ID == best.ID })
 	slices.SortStableFunc(v.Active, func(a, b Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
 	v.Active = slices.Insert(v.Active, 0, best)
-	v.Reason, v.Hop, v.Symptom = best.ID, best.Hop, v.symptomOf(&best)
+	v.Reason, v.Hop = best.ID, best.Hop
+	stands := func(id string) bool { return v.active(id) != nil }
+	if i := slices.IndexFunc(symptoms, stands); i >= 0 && best.Severity == SeverityCritical &&
+		!slices.Contains(symptoms, best.ID) {
+		v.Symptom = symptoms[i]
+	}
 }
 
 // displaces reports whether a reason takes the place of the primary one, which is as severe.
@@ -109,19 +114,6 @@ func (w *view) displaces(a, primary *Active) bool {
 
 // symptoms are the reasons that describe what the kubelet sees, in order of preference.
 var symptoms = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
-
-// symptomOf is what the kubelet sees of the primary reason, "" for itself or where nothing is seen.
-func (v *Verdict) symptomOf(primary *Active) string {
-	if primary.Severity != SeverityCritical || slices.Contains(symptoms, primary.ID) {
-		return ""
-	}
-	for _, id := range symptoms {
-		if v.active(id) != nil {
-			return id
-		}
-	}
-	return ""
-}
 
 // near reports whether a value is at or above a share of its limit: of a smaller one for a reason that stands.
 func (w *view) near(id string, value, limit, begin, end float64) bool {

@@ -66,12 +66,15 @@ func notListening(w *view) lines {
 func socketUnlinked(w *view) lines {
 	c, failed := w.fresh.Cause, w.f.Probe.FailedSince
 	foreign := w.hop == nil && (c == CauseProtocol || c == CauseUnimplemented)
+	l := w.f.Evidence.Listener
+	changed := w.probedBefore() || l != nil && // another socket or process is at the path than the last probe met
+		(w.f.Evidence.Queue != nil && w.queue.Inode != l.Inode || l.Since.After(w.f.Probe.At))
 	switch {
 	case w.elsewhere() != nil:
 	case w.listensUnlinked():
 		return append(line("%s is alive and listens, but its socket's file is gone", w.process.name()),
 			w.connectFails(CauseMissing)...)
-	case foreign && w.age(failed) >= takeoverGracePeriod && !w.listenerChanged():
+	case foreign && w.age(failed) >= takeoverGracePeriod && !changed:
 		return append(line("something else listens at its path, for %s: a fresh connection: %s", w.ago(failed),
 			ProbeText(&w.fresh)), w.lastAnswerText())
 	case c == CauseMissing:
