@@ -6,9 +6,23 @@ import (
 	"time"
 )
 
-// TestAcceptsAgain: containerd notices up to a second late that it has
-// descriptors again, and then works its queue off. Nothing else is the matter
-// meanwhile.
+// serving is the process of a runtime, looked at some time ago.
+func serving(looked time.Duration) *Process {
+	return &Process{At: ago(looked), PID: 1, Alive: true, Start: ago(time.Hour), OpenFDs: 20, MaxFDs: 1024}
+}
+
+// waits is a fresh dial that was connected so long ago and has had no answer.
+func waits(d time.Duration) Probe {
+	return Probe{At: ago(d), FailedSince: ago(d), Stage: StageSettings, Cause: CauseTimeout, Failures: 1}
+}
+
+// holds is an accept queue that holds one connection, which has waited so long.
+func holds(looked, waits time.Duration) *Queue {
+	return &Queue{At: ago(looked), Listening: true, Length: 1, Limit: 128, WaitingSince: ago(waits)}
+}
+
+// TestAcceptsAgain: containerd notices up to a second late that it has descriptors again, and
+// then works its queue off. Nothing else is the matter meanwhile.
 func TestAcceptsAgain(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
@@ -27,20 +41,17 @@ func TestAcceptsAgain(t *testing.T) {
 		{"the queue is empty", 900 * ms, 200 * ms, 0, 0, ""},
 	} {
 		f := answering()
-		p := &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, ExhaustedAt: t0.Add(-tt.exhausted)}
-		if tt.exhausted == 0 {
-			p.OpenFDs = 1024
+		f.Evidence.Process, f.Evidence.Queue = serving(0), &Queue{At: t0, Listening: true, Length: tt.length, Limit: 128}
+		if f.Evidence.Process.ExhaustedAt = ago(tt.exhausted); tt.exhausted == 0 {
+			f.Evidence.Process.OpenFDs = 1024
 		}
-		q := &Queue{At: t0, Listening: true, Length: tt.length, Limit: 128}
 		if tt.waiting > 0 {
-			q.WaitingSince = t0.Add(-tt.waiting)
+			f.Evidence.Queue.WaitingSince = ago(tt.waiting)
 		}
 		if tt.fell > 0 {
-			q.FellAt = t0.Add(-tt.fell)
+			f.Evidence.Queue.FellAt = ago(tt.fell)
 		}
-		f.Evidence.Process, f.Evidence.Queue = p, q
-		// A probe still waits in it.
-		f.Probe = Probe{At: t0.Add(-5 * time.Second), Stage: StageSettings, Cause: CauseTimeout, FailedSince: t0.Add(-5 * time.Second), Failures: 1}
+		f.Probe = waits(5 * time.Second) // still in the queue
 		named(t, tt.name, &f, tt.want)
 	}
 }
@@ -49,40 +60,22 @@ func TestAcceptsAgain(t *testing.T) {
 // lists are slow yet or not.
 func TestStarvedWhileAccepting(t *testing.T) {
 	f := answering()
-	f.Evidence.Process = &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, Delay: 1.9, CPU: .05, DelayPerRun: 300 * time.Millisecond}
-	f.Evidence.Cgroup = &Cgroup{At: t0}
-	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-3 * time.Second)}
+	p := serving(0)
+	p.Delay, p.CPU, p.DelayPerRun = 1.9, .05, 300*time.Millisecond
+	f.Evidence.Process, f.Evidence.Cgroup, f.Evidence.Queue = p, &Cgroup{At: t0}, holds(0, 3*time.Second)
 	named(t, "judged", &f, RuntimeStarved)
-	f.Woke = t0.Add(-3 * time.Second)
+	f.Woke = ago(3 * time.Second)
 	if v := Judge(&f, t0, nil); v.Reason == RuntimeStarved {
 		t.Errorf("the pause counts as a wait for a CPU: %v", v.Active)
 	}
-	f.Woke = t0.Add(-time.Minute)
+	f.Woke = ago(time.Minute)
 	named(t, "a minute after a pause", &f, RuntimeStarved)
-	f.Woke = time.Time{}
-	f.Evidence.Process.Delay = 0
+	f.Woke, p.Delay = time.Time{}, 0
 	named(t, "with a CPU", &f, AcceptStalled)
 	// What the process shows is of before the dial ran into its time limit.
-	f.Probe = Probe{At: t0.Add(-1200 * time.Millisecond), FailedSince: t0.Add(-1200 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
-	f.Evidence.Process.At = t0.Add(-800 * time.Millisecond)
+	f.Probe, p.At = waits(1200*time.Millisecond), ago(800*time.Millisecond)
 	if v := Judge(&f, t0, nil); v.Reason == AcceptStalled {
 		t.Errorf("it may get no CPU: %v", v.Active)
-	}
-}
-
-// TestAcceptsAfterStop: after a stop so short that no list was slow for it, neither
-// process nor accept queue have been looked at again when the first list is answered.
-func TestAcceptsAfterStop(t *testing.T) {
-	for ago, want := range map[time.Duration]string{50 * time.Millisecond: "", 900 * time.Millisecond: "", 1100 * time.Millisecond: AcceptStalled} {
-		f := healthyFacts(t0)
-		f.Calls = map[string]Call{"list_containers": {LastOK: t0.Add(-10 * time.Millisecond), LastOKDuration: 1200 * time.Millisecond}}
-		f.Probe = Probe{At: t0.Add(-1200 * time.Millisecond), FailedSince: t0.Add(-1200 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
-		f.Evidence.Queue = &Queue{At: t0.Add(-50 * time.Millisecond), Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-1200 * time.Millisecond)}
-		f.Evidence.Process = &Process{At: t0.Add(-50 * time.Millisecond), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024, Threads: map[string]int{"T": 9}, StoppedAt: t0.Add(-ago)}
-		if ago > time.Second {
-			f.Evidence.Process.Threads = map[string]int{"S": 9}
-		}
-		named(t, fmt.Sprintf("stopped %s ago", ago), &f, want)
 	}
 }
 
@@ -90,137 +83,114 @@ func TestAcceptsAfterStop(t *testing.T) {
 // the hop was last found stopped or frozen, it proves nothing.
 func TestThawedHopAccepts(t *testing.T) {
 	const ms = time.Millisecond
-	for _, tt := range []struct {
-		stopped, queue time.Duration // ago
-		frozen         bool
-		want           string
-	}{
-		{3000 * ms, 2500 * ms, false, ""}, {3000 * ms, 2500 * ms, true, ""}, {3000 * ms, 100 * ms, false, AcceptStalled},
-		{3000 * ms, 100 * ms, true, AcceptStalled},
-	} {
-		f := behindDocker(t0)
-		h := &f.Evidence.Hops[0]
-		h.fails(StageSettings, CauseTimeout, 2900*ms)
-		h.Queue = &Queue{At: t0.Add(-tt.queue), Listening: true, Inode: 7, Length: 2, Limit: 4096, WaitingSince: t0.Add(-5 * time.Second)}
-		if h.Process.StoppedAt = t0.Add(-tt.stopped); tt.frozen {
-			h.Process.StoppedAt, h.Cgroup.FrozenAt = time.Time{}, t0.Add(-tt.stopped)
+	for looked, want := range map[time.Duration]string{2500 * ms: "", 100 * ms: AcceptStalled} {
+		for _, frozen := range []bool{false, true} {
+			f := behindDocker(t0)
+			h := &f.Evidence.Hops[0]
+			h.fails(StageSettings, CauseTimeout, 2900*ms)
+			h.Queue = &Queue{At: ago(looked), Listening: true, Inode: 7, Length: 2, Limit: 4096, WaitingSince: ago(5 * time.Second)}
+			if h.Process.StoppedAt = ago(3 * time.Second); frozen {
+				h.Process.StoppedAt, h.Cgroup.FrozenAt = time.Time{}, ago(3*time.Second)
+			}
+			named(t, fmt.Sprintf("frozen %t, looked at %s ago", frozen, looked), &f, want)
 		}
-		named(t, fmt.Sprintf("%+v", tt), &f, tt.want)
 	}
 }
 
-// TestAnswersAgainBeforeItAccepts: the first list after a freeze is answered before
-// the accept queue is looked at again.
-func TestAnswersAgainBeforeItAccepts(t *testing.T) {
+// judgedAs judges a node that answers, changed by a function.
+func judgedAs(t *testing.T, name, want string, change func(*Facts)) {
+	t.Helper()
+	f := answering()
+	change(&f)
+	named(t, name, &f, want)
+}
+
+// TestAcceptsLate: what is left of a fault that is over does not make AcceptStalled.
+func TestAcceptsLate(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	for stopped, want := range map[time.Duration]string{50 * ms: "", 900 * ms: "", 1100 * ms: AcceptStalled} {
+		// Neither process nor queue have been looked at again when the first list is answered.
+		judgedAs(t, fmt.Sprintf("stopped briefly, %s ago", stopped), want, func(f *Facts) {
+			f.Calls = map[string]Call{"list_containers": {LastOK: ago(10 * ms), LastOKDuration: 1200 * ms}}
+			f.Probe, f.Evidence.Queue, f.Evidence.Process = waits(1200*ms), holds(50*ms, 1200*ms), serving(50*ms)
+			f.Evidence.Process.StoppedAt, f.Evidence.Process.Threads = ago(stopped), map[string]int{"T": 9}
+			if stopped > s {
+				f.Evidence.Process.Threads = map[string]int{"S": 9}
+			}
+		})
+	}
 	for _, phase := range []Phase{PhaseListContainers, PhaseInspect} {
-		for held, want := range map[time.Duration]string{4 * time.Second: "", 20 * time.Millisecond: AcceptStalled} {
-			f := healthyFacts(t0)
-			answered := t0.Add(-time.Millisecond)
-			f.Calls = map[string]Call{"list_podsandbox": {LastOK: answered, LastOKDuration: held}}
-			f.Relist.InFlight = &InFlight{Start: answered.Add(-held), Phase: phase, PhaseStart: answered}
-			f.Probe = Probe{At: t0.Add(-4500 * time.Millisecond), FailedSince: t0.Add(-4500 * time.Millisecond), Stage: StageSettings, Cause: CauseTimeout}
-			f.Evidence.Queue = &Queue{At: t0.Add(-100 * time.Millisecond), Listening: true, Length: 1, Limit: 128, WaitingSince: t0.Add(-4 * time.Second)}
-			f.Evidence.Process = &Process{At: t0.Add(-100 * time.Millisecond), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024}
-			named(t, fmt.Sprintf("%s, the list before it took %s", phase, held), &f, want)
+		for held, want := range map[time.Duration]string{4 * s: "", 20 * ms: AcceptStalled} {
+			judgedAs(t, fmt.Sprintf("thawed, %s, the list before it took %s", phase, held), want, func(f *Facts) {
+				answered := ago(ms)
+				f.Calls = map[string]Call{"list_podsandbox": {LastOK: answered, LastOKDuration: held}}
+				f.Relist.InFlight = &InFlight{Start: answered.Add(-held), Phase: phase, PhaseStart: answered}
+				f.Probe, f.Evidence.Queue, f.Evidence.Process = waits(4500*ms), holds(100*ms, 4*s), serving(100*ms)
+			})
+		}
+	}
+	for _, queue := range []*Queue{nil, {At: ago(10 * s), Listening: true, Limit: 128}} {
+		for since, want := range map[time.Duration]string{3 * s: "", 5 * s: AcceptStalled} {
+			judgedAs(t, fmt.Sprintf("a dial waits for %s, queue %+v not read since", since, queue), want, func(f *Facts) {
+				f.Probe, f.Evidence.Queue = waits(since), queue
+			})
+		}
+	}
+	for since, want := range map[time.Duration]string{s: "", 4 * s: AcceptStalled} {
+		// None is known where plegd may not look into other processes' descriptors.
+		for _, known := range []*Listener{nil, {At: ago(since + s), Inode: 7, PID: 1}} {
+			judgedAs(t, fmt.Sprintf("a new socket for %s, known %+v", since, known), want, func(f *Facts) {
+				f.Probe = Probe{At: t0, Stage: StageSettings, Cause: CauseTimeout, FailedSince: ago(s)}
+				f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: ago(since), Length: 1, Limit: 128}
+				f.Evidence.Listener = known
+			})
 		}
 	}
 }
 
-// TestAcceptWithQueueUnseen: where the queue has not been read since the probe, one
-// that is late proves nothing.
-func TestAcceptWithQueueUnseen(t *testing.T) {
-	for _, queue := range []*Queue{nil, {At: t0.Add(-10 * time.Second), Listening: true, Limit: 128}} {
-		for waits, want := range map[time.Duration]string{3 * time.Second: "", 5 * time.Second: AcceptStalled} {
-			f := answering()
-			f.Probe = Probe{At: t0.Add(-waits), FailedSince: t0.Add(-waits), Stage: StageSettings, Cause: CauseTimeout}
-			f.Evidence.Queue = queue
-			named(t, fmt.Sprintf("queue %+v, for %s", queue, waits), &f, want)
-		}
+// TestHalfSeen: what is seen first of a fault, or last, does not name another one.
+func TestHalfSeen(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	for looked, want := range map[time.Duration]string{400 * ms: "", 50 * ms: RuntimeNotReady} {
+		judgedAs(t, fmt.Sprintf("Status fails, descriptors counted %s ago", looked), want, func(f *Facts) {
+			f.Calls = map[string]Call{opStatus: {LastFailed: ago(100 * ms)}, "list_containers": {LastOK: ago(20 * ms)}}
+			f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open /var/lib/containerd/uuid: too many open files: unknown"}
+			f.Evidence.Process = serving(looked)
+		})
 	}
-}
-
-// TestNewListenerIsLookedAtFirst: a socket that has just come to the path may be
-// another process's; AcceptStalled would speak of the runtime.
-func TestNewListenerIsLookedAtFirst(t *testing.T) {
-	for since, want := range map[time.Duration]string{time.Second: "", 4 * time.Second: AcceptStalled} {
-		// None is known where plegd may not look into other processes' descriptors and
-		// no connection has told since.
-		for _, known := range []*Listener{nil, {At: t0.Add(-since - time.Second), Inode: 7, PID: 1}} {
-			f := answering()
-			f.Probe = Probe{At: t0, FailedSince: t0.Add(-time.Second), Stage: StageSettings, Cause: CauseTimeout}
-			f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-since), Length: 1, Limit: 128}
-			f.Evidence.Listener = known
-			named(t, fmt.Sprintf("a new socket for %s, known %+v", since, known), &f, want)
-		}
-	}
-}
-
-// TestStatusFailsFirst: Status may fail for want of a descriptor before the runtime's
-// descriptors have been counted.
-func TestStatusFailsFirst(t *testing.T) {
-	const ms = time.Millisecond
-	for seen, want := range map[time.Duration]string{400 * ms: "", 50 * ms: RuntimeNotReady} {
-		f := healthyFacts(t0)
-		f.Calls = map[string]Call{opStatus: {LastFailed: t0.Add(-100 * ms)}, "list_containers": {LastOK: t0.Add(-20 * ms)}}
-		f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open /var/lib/containerd/uuid: too many open files: unknown"}
-		f.Evidence.Process = &Process{At: t0.Add(-seen), PID: 1, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 20, MaxFDs: 1024}
-		named(t, fmt.Sprintf("looked at %s ago", seen), &f, want)
-	}
-}
-
-// TestStrangerIsGone: a probe's result from before another socket was at the path is no
-// evidence about that socket.
-func TestStrangerIsGone(t *testing.T) {
-	met := t0.Add(-time.Second)
-	still := Queue{At: t0, Listening: true, Inode: 7, Length: 1, Limit: 128, ListeningSince: t0.Add(-5 * time.Second)}
-	for _, tt := range []struct {
-		name  string
+	met := Queue{At: t0, Listening: true, Inode: 7, Length: 1, Limit: 128, ListeningSince: ago(5 * s)}
+	another := Queue{At: t0, Listening: true, Inode: 8, ListeningSince: ago(100 * ms)}
+	for name, tt := range map[string]struct {
 		cause Cause
 		queue Queue
 		want  string
 	}{
-		{"it still listens", CauseProtocol, still, RuntimeSocketUnlinked},
-		{"nobody listens since", CauseProtocol, Queue{At: t0}, ""},
-		{"another one listens since", CauseProtocol, Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-100 * time.Millisecond)}, ""},
-		{"it still accepts nobody", CauseTimeout, still, AcceptStalled},
-		{"what accepted nobody is gone", CauseTimeout, Queue{At: t0}, ""},
-		{"another one accepts since", CauseTimeout, Queue{At: t0, Listening: true, Inode: 8, ListeningSince: t0.Add(-100 * time.Millisecond)}, ""},
+		"a stranger listens":                        {CauseProtocol, met, RuntimeSocketUnlinked},
+		"nobody listens since":                      {CauseProtocol, Queue{At: t0}, ""},
+		"another one listens since":                 {CauseProtocol, another, ""},
+		"a stranger accepts nobody":                 {CauseTimeout, met, AcceptStalled},
+		"what accepted nobody is gone":              {CauseTimeout, Queue{At: t0}, ""},
+		"what accepted nobody, another one accepts": {CauseTimeout, another, ""},
 	} {
-		f := answering()
-		f.Probe = Probe{At: met, Stage: StageSettings, Cause: tt.cause, FailedSince: t0.Add(-4 * time.Second), Failures: 3}
-		f.Evidence.Queue = &tt.queue
-		named(t, tt.name, &f, tt.want)
+		judgedAs(t, name, tt.want, func(f *Facts) {
+			f.Probe = Probe{At: ago(s), Stage: StageSettings, Cause: tt.cause, FailedSince: ago(4 * s), Failures: 3}
+			f.Evidence.Queue = &tt.queue
+		})
 	}
-}
-
-// TestStartsBeforeItAnswers: a runtime that was just started and accepts takes its
-// time until it answers; one that takes long is unresponsive.
-func TestStartsBeforeItAnswers(t *testing.T) {
-	for age, want := range map[time.Duration]string{9 * time.Second: RuntimeStarting, time.Minute: RuntimeUnresponsive} {
-		f := healthyFacts(t0)
-		failing(&f, 6, "Unavailable")
-		f.Relist.InFlight = &InFlight{Start: t0.Add(-3 * time.Second), Phase: PhaseListPodSandbox, PhaseStart: t0.Add(-3 * time.Second)}
-		lastAnswer := t0.Add(-age - time.Second)
-		f.Calls = map[string]Call{
-			"list_podsandbox": {LastOK: lastAnswer},
-			"version":         {LastOK: lastAnswer, InFlightSince: t0.Add(-3 * time.Second)},
-		}
-		f.Status.LastGood = lastAnswer
-		f.Evidence.Process = &Process{At: t0, PID: 1, Alive: true, Start: t0.Add(-age), OpenFDs: 20, MaxFDs: 1024}
-		f.Evidence.Queue = &Queue{At: t0, Listening: true, Limit: 128}
-		named(t, fmt.Sprintf("started %s ago", age), &f, want)
+	for age, want := range map[time.Duration]string{9 * s: RuntimeStarting, time.Minute: RuntimeUnresponsive} {
+		judgedAs(t, fmt.Sprintf("accepts and has not answered, started %s ago", age), want, func(f *Facts) {
+			failing(f, 6, "Unavailable")
+			f.Relist.InFlight = &InFlight{Start: ago(3 * s), Phase: PhaseListPodSandbox, PhaseStart: ago(3 * s)}
+			f.Status.LastGood = ago(age + s)
+			f.Calls = map[string]Call{"list_podsandbox": {LastOK: ago(age + s)}, "version": {LastOK: ago(age + s), InFlightSince: ago(3 * s)}}
+			f.Evidence.Process, f.Evidence.Queue = serving(0), &Queue{At: t0, Listening: true, Limit: 128}
+			f.Evidence.Process.Start = ago(age)
+		})
 	}
-}
-
-// TestVersionLastToBeAnswered: after everything has hung a list is answered a moment
-// before Version is.
-func TestVersionLastToBeAnswered(t *testing.T) {
-	for took, want := range map[time.Duration]string{7 * time.Second: "", 20 * time.Millisecond: NodeStatusStalled} {
-		f := healthyFacts(t0)
-		answered := t0.Add(-10 * time.Millisecond)
-		f.Calls = map[string]Call{string(PhaseListContainers): {LastOK: answered, LastOKDuration: took}}
-		f.Relist.Lists = append(f.Relist.Lists, took)
-		f.Version = VersionCheck{HangsSince: t0.Add(-6800 * time.Millisecond)}
-		named(t, fmt.Sprintf("the list took %s", took), &f, want)
+	for took, want := range map[time.Duration]string{7 * s: "", 20 * ms: NodeStatusStalled} {
+		judgedAs(t, fmt.Sprintf("Version is the last to be answered, the list took %s", took), want, func(f *Facts) {
+			f.Calls = map[string]Call{string(PhaseListContainers): {LastOK: ago(10 * ms), LastOKDuration: took}}
+			f.Relist.Lists, f.Version = append(f.Relist.Lists, took), VersionCheck{HangsSince: ago(6800 * ms)}
+		})
 	}
 }
