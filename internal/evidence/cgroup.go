@@ -85,7 +85,7 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs, v.PIDsMax = int(tasks.Used), int(tasks.Limit)
 	s.memoryLimits(m, v)
-	v.Pressure = cgroupPressure(s.tree, m)
+	v.Pressure = s.pressure(m)
 	return v, nil
 }
 
@@ -178,23 +178,26 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 	}
 }
 
-// cgroupPressure returns the pressure of the cgroup itself; nil where the kernel has
-// none of a cgroup. v1 has it where a service manager uses v2's hierarchy beside
-// it. That of a hierarchy's root is the whole node's.
-func cgroupPressure(t node.CgroupTree, m node.Cgroups) *health.CgroupPressure {
-	base, path, _ := t.Base(m, "")
+// pressure returns the pressure of the cgroup itself; nil where the kernel has none of a
+// cgroup. v1 has it where a service manager uses v2's hierarchy beside it. That of a
+// hierarchy's root is the whole node's.
+func (s *cgroupSource) pressure(m node.Cgroups) *health.CgroupPressure {
+	base, path, _ := s.tree.Base(m, "")
 	if base == "" || path == "/" {
 		return nil
 	}
-	read := func(resource string) (some, full float64) {
-		b, _ := node.ReadFile(base+path, resource+".pressure") // of nothing both are -1
-		return node.ParsePressure(b)
-	}
 	p := &health.CgroupPressure{}
-	p.CPUSome, _ = read("cpu")
-	_, p.MemoryFull = read("memory")
-	if p.IOSome, _ = read("io"); max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
+	p.CPUSome, _ = pressureOf(base + path + "/cpu.pressure")
+	_, p.MemoryFull = pressureOf(base + path + "/memory.pressure")
+	if p.IOSome, _ = pressureOf(base + path + "/io.pressure"); max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
 		return nil
 	}
 	return p
+}
+
+// pressureOf reads a file of pressure stall information; -1 where there is none, as in a
+// kernel without it, or where it cannot be read, as with psi=0.
+func pressureOf(path string) (some, full float64) {
+	b, _ := node.ReadFile(path)
+	return node.ParsePressure(b)
 }

@@ -26,13 +26,12 @@ const (
 	dockerCaution = "A restart of dockerd ends every container of the node " +
 		"unless \"live-restore\": true is in /etc/docker/daemon.json."
 
-	// pingRequest is a request that every Docker daemon answers without doing anything,
-	// and maxPong how much of an answer is read, in bytes.
-	pingRequest = "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n"
-	maxPong     = 16 << 10
+	// maxPong is how much of an answer is read, in bytes.
+	maxPong = 16 << 10
 )
 
-// ping makes a connection and asks the Docker daemon at its other end for /_ping.
+// ping makes a connection and asks the Docker daemon at its other end for /_ping, which it
+// answers without doing anything.
 func ping(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -41,7 +40,8 @@ func ping(ctx context.Context, dial func(context.Context) (net.Conn, error)) err
 	defer func() { _ = conn.Close() }() // nothing more is written
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if _, err := io.WriteString(conn, pingRequest); err != nil {
+	request := "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n"
+	if _, err := io.WriteString(conn, request); err != nil {
 		return err
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(conn, maxPong)), nil)

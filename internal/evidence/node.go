@@ -48,14 +48,9 @@ func idleShare(before, now procfs.CPUStat) float64 {
 
 func readNode(root string) (*health.Node, procfs.CPUStat, error) {
 	n := &health.Node{At: time.Now(), CPUIdle: -1}
-	// Without pressure stall information there is no file, and with psi=0 it cannot be read.
-	pressure := func(resource string) (some, full float64) {
-		b, _ := node.ReadFile(root, "pressure", resource)
-		return node.ParsePressure(b)
-	}
-	n.CPUSome, _ = pressure("cpu")
-	_, n.MemoryFull = pressure("memory")
-	_, n.IOFull = pressure("io")
+	n.CPUSome, _ = pressureOf(root + "/pressure/cpu")
+	_, n.MemoryFull = pressureOf(root + "/pressure/memory")
+	_, n.IOFull = pressureOf(root + "/pressure/io")
 	fs, err := procfs.NewFS(root)
 	if err != nil {
 		return nil, procfs.CPUStat{}, err

@@ -1,30 +1,30 @@
 package kubelet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
 
 // DefaultHealthz is where a kubelet answers unless it was told otherwise.
 const DefaultHealthz = "http://127.0.0.1:10248/healthz"
-
-const (
-	defaultTimeout = 2 * time.Second
-	healthzBytes   = 16 << 10 // how much of a healthz answer is read
-)
 
 // Options configure the source that asks the kubelet.
 type Options struct {
@@ -61,7 +61,7 @@ type Client struct {
 
 // New returns a client. Validate has accepted the options.
 func New(opts Options) *Client {
-	opts.Timeout = cmp.Or(opts.Timeout, defaultTimeout)
+	opts.Timeout = cmp.Or(opts.Timeout, 2*time.Second)
 	return &Client{
 		opts: opts, healthz: newEndpoint(opts.HealthzURL, &opts), metrics: newEndpoint(opts.MetricsURL, &opts),
 		seen: opts.Seen, sandboxes: startCounter{operation: "run_podsandbox"}, containers: startCounter{operation: "create_container"},
@@ -122,7 +122,7 @@ func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
 	defer resp.Body.Close()
 	// A body that drips or breaks off is as good as its beginning: the status is
 	// the answer.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, healthzBytes))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
 	if err := statusError(resp); err != nil {
 		if resp.StatusCode < http.StatusInternalServerError {
 			return err
@@ -184,11 +184,7 @@ func failingChecks(status, body string) string {
 // explain returns why a request got no answer, and what to do where that is known. silent
 // is true where the kubelet itself gave none.
 func (k *Client) explain(err error) (why error, silent bool) {
-	var (
-		unknown x509.UnknownAuthorityError
-		name    x509.HostnameError
-		request *url.Error
-	)
+	unknown, name, request := x509.UnknownAuthorityError{}, x509.HostnameError{}, &url.Error{}
 	switch {
 	case errors.As(err, &unknown):
 		return errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; name its " +
@@ -206,4 +202,129 @@ func (k *Client) explain(err error) (why error, silent bool) {
 		return request.Err, false // without the URL, which is said already
 	}
 	return err, false
+}
+
+// maxFile is far above any token and any bundle of certificates, in bytes.
+const maxFile = 4 << 20
+
+// Validate checks the values of the kubelet's flags. A file that does not exist yet is a
+// transient condition, and no error. The error is one line that names the flag, the value
+// and the allowed ones.
+func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
+	secure := false
+	for _, f := range []struct{ flag, value, example string }{
+		{"--kubelet-healthz-url", healthzURL, DefaultHealthz},
+		{"--kubelet-metrics-url", metricsURL, "https://127.0.0.1:10250/metrics"},
+	} {
+		if f.value == "" {
+			continue
+		}
+		u, err := url.Parse(f.value)
+		u = cmp.Or(u, &url.URL{Opaque: f.value})
+		port, badPort := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || badPort != nil || port == 0 ||
+			u.User != nil || u.Fragment != "" {
+			return fmt.Errorf("%s: %q: want an http or https URL, as in %s, or nothing to turn it off",
+				f.flag, u.Redacted(), f.example)
+		}
+		secure = secure || u.Scheme == "https"
+	}
+	for _, f := range []struct{ flag, value string }{{"--kubelet-token-file", tokenFile}, {"--kubelet-ca-file", caFile}} {
+		if f.value != "" && !secure {
+			return fmt.Errorf("%s: %q is of no use: want an https URL in --kubelet-healthz-url or "+
+				"--kubelet-metrics-url beside it", f.flag, f.value)
+		}
+	}
+	return nil
+}
+
+// endpoint is one URL of the kubelet with the client that asks it. The client talks to
+// that host only: it asks no proxy and follows no redirect. It keeps a connection between
+// two samples.
+type endpoint struct {
+	url, tokenFile string
+	client         *http.Client
+}
+
+func newEndpoint(address string, opts *Options) *endpoint {
+	u, err := url.Parse(address)
+	if err != nil || address == "" {
+		return nil // Validate has refused an invalid one
+	}
+	e := &endpoint{url: address}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if u.Scheme == "https" {
+		e.tokenFile = opts.TokenFile
+		if opts.CAFile != "" {
+			config.InsecureSkipVerify = true //nolint:gosec // verify does it, and allows the pinned certificate
+			config.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, u.Hostname(), opts.CAFile) }
+		}
+	}
+	e.client = &http.Client{
+		Timeout: opts.Timeout,
+		Transport: &http.Transport{
+			TLSClientConfig: config, MaxIdleConnsPerHost: 1, IdleConnTimeout: 20 * time.Second, MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression: true, // over loopback compressing costs more than it saves
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return e
+}
+
+// get makes one request, with the token where the URL is one that keeps it secret.
+func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("User-Agent", "plegd")
+	req.Header.Set("Accept", "text/plain")
+	if e.tokenFile != "" {
+		b, err := node.ReadLimited(e.tokenFile, maxFile)
+		token := strings.TrimSpace(string(b))
+		if err == nil && token == "" {
+			err = fmt.Errorf("%s is empty", e.tokenFile)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading --kubelet-token-file: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return e.client.Do(req)
+}
+
+// verify checks the kubelet's certificate: it is one of those in a file, under any
+// name, since a kubelet signs its own for the name of the node; or one of them has signed
+// it for host. The file is read for each connection: the certificate rotates.
+func verify(s tls.ConnectionState, host, caFile string) error {
+	bundle, err := node.ReadLimited(caFile, maxFile)
+	if err != nil {
+		return fmt.Errorf("reading --kubelet-ca-file: %w", err)
+	}
+	leaf, opts := s.PeerCertificates[0], x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool()}
+	if !opts.Roots.AppendCertsFromPEM(bundle) {
+		return fmt.Errorf("reading --kubelet-ca-file: %s holds no PEM certificate", caFile)
+	}
+	if !bytes.Contains(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})) {
+		opts.DNSName = host
+	}
+	for _, c := range s.PeerCertificates[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	_, err = leaf.Verify(opts)
+	return err
+}
+
+// statusError says what to do about an answer that is none; nil for 200.
+func statusError(resp *http.Response) error {
+	advice := "see that the URL is the kubelet's"
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusUnauthorized:
+		advice = "name a valid token in --kubelet-token-file, and use an https URL"
+	case http.StatusForbidden:
+		advice = "the token's account needs get on nodes/metrics and nodes/healthz, or on nodes/proxy"
+	}
+	return fmt.Errorf("it answered %s: %s", resp.Status, advice)
 }

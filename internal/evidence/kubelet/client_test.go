@@ -438,7 +438,7 @@ func TestKubeletToken(t *testing.T) {
 	}
 	for content, want := range map[string]string{
 		"": "is empty", "a\r\nX-Evil: b": "invalid header",
-		strings.Repeat("x", maxToken+1): "larger than",
+		strings.Repeat("x", maxFile+1): "larger than",
 	} {
 		if err := os.WriteFile(token, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -7,6 +7,9 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -100,4 +103,104 @@ func (k *Process) read(p node.Process, several bool) (*health.KubeletProcess, bo
 	}
 	v.PID, v.Started, v.StartTicks = p.PID, node.StartedAt(time.Now(), node.Uptime(), p.Start), p.Start
 	return &v, true
+}
+
+const maxSocketPath = 107 // of sun_path without its terminating zero, unix(7)
+
+// usualSockets are the places where runtimes listen, in the order in which they
+// are tried: containerd, CRI-O, cri-dockerd, k3s and RKE2, k0s, microk8s.
+var usualSockets = []string{
+	"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock", k3sEndpoint,
+	"/run/k0s/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock",
+}
+
+// ParseEndpoint returns the socket's path of an endpoint: an absolute path or a
+// unix:// URL. The error names the value and the allowed ones.
+func ParseEndpoint(endpoint string) (string, error) {
+	path, isURL := strings.CutPrefix(endpoint, "unix://")
+	switch {
+	case !isURL && strings.Contains(endpoint, "://"):
+		return "", fmt.Errorf("%q: want an absolute path or a unix:// URL: "+
+			"plegd watches a runtime on its own node", endpoint)
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("%q: want an absolute path, "+
+			"as in %[2]s or unix://%[2]s", endpoint, usualSockets[0])
+	}
+	path = filepath.Clean(path)
+	if len(path) > maxSocketPath {
+		return "", fmt.Errorf("%q: want a path of at most %d bytes, the longest that a unix socket can have; "+
+			"this one has %d", endpoint, maxSocketPath, len(path))
+	}
+	return path, nil
+}
+
+// Found is where the runtime's socket is.
+type Found struct {
+	// Path is the socket's path, "" when none was found; Source is where it was named.
+	Path, Source string
+	// Certain is true where the kubelet or a configuration named it. Serves is true where
+	// it is a usual place that serves runtime.v1: the kubelet may name another one.
+	Certain, Serves bool
+	// Searched lists the places without a usable endpoint.
+	Searched []string
+}
+
+// Finder finds the runtime's socket when nobody named it.
+type Finder struct {
+	// ProcFS is where /proc is mounted.
+	ProcFS string
+	// Root is put before every other path; "" outside tests.
+	Root string
+	// Serves reports whether runtime.v1 is served at a socket; nil: the usual places are
+	// not tried.
+	Serves func(ctx context.Context, path string) bool
+
+	kubelet Process
+}
+
+// Find looks where the kubelet looks: at its process's arguments and configuration,
+// then, with Serves, at the usual places. Where the kubelet's arguments cannot be read in
+// time, the rest is only a guess.
+func (f *Finder) Find(ctx context.Context) (found Found) {
+	if f.kubelet.Table == nil {
+		f.kubelet = Process{ProcFS: f.ProcFS, Table: node.NewTable(f.ProcFS)}
+	}
+	var args []string
+	kubelets, _ := f.kubelet.find(ctx, 1, 0) // no /proc, no kubelet
+	if len(kubelets) > 0 {
+		if args = Args(kubelets[0].Comm, f.kubelet.Table.Args(kubelets[0].ID())); args == nil {
+			found.Searched = append(found.Searched, "the arguments of the kubelet's process: not readable in time")
+		}
+	}
+	v, endpoint := ReadSettings(f.Root, args)
+	if v.Problem != "" {
+		found.Searched = append(found.Searched, v.Problem)
+	}
+	if endpoint != "" {
+		from := v.From[health.SettingEndpoint]
+		path, err := ParseEndpoint(endpoint)
+		if err == nil {
+			return Found{Path: path, Source: from, Certain: len(kubelets) == 0 || args != nil}
+		}
+		found.Searched = append(found.Searched, from+": "+err.Error())
+	}
+	if f.Serves == nil {
+		return found
+	}
+	first := Found{Source: "the first usual place where there is a socket"}
+	for _, path := range usualSockets {
+		info, err := os.Stat(f.Root + path)
+		switch {
+		case err != nil || info.Mode()&os.ModeSocket == 0:
+			found.Searched = append(found.Searched, path)
+		case f.Serves(ctx, f.Root+path):
+			return Found{Path: f.Root + path, Source: "the first usual place that serves runtime.v1", Serves: true}
+		case first.Path == "":
+			first.Path = f.Root + path
+		}
+	}
+	if first.Path != "" {
+		return first
+	}
+	return found
 }
