@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"path"
 	"strings"
 	"time"
 
@@ -82,13 +81,13 @@ func (h *hop) nameOf(id node.ID) (command, unit string) {
 
 // unitOf returns the service of a cgroup, "" for none. A scope is not returned: the name
 // of a container's scope holds the container's id.
-func unitOf(cgroup string) string {
-	for dir := cgroup; dir != "/" && dir != "." && dir != ""; dir = path.Dir(dir) {
-		if name := path.Base(dir); strings.HasSuffix(name, ".service") {
-			return name
+func unitOf(cgroup string) (unit string) {
+	for name := range strings.SplitSeq(cgroup, "/") {
+		if strings.HasSuffix(name, ".service") {
+			unit = name
 		}
 	}
-	return ""
+	return unit
 }
 
 // facts stores the last samples of a hop behind the runtime, if it has a socket, and the

@@ -42,7 +42,6 @@ type storage struct {
 	pids          func() []int
 
 	searched time.Time
-	of       []int
 	dirs     []storageDir
 }
 
@@ -70,12 +69,12 @@ func newStorage(s *storage) *Watch[health.Storage] {
 }
 
 func (s *storage) gather(context.Context) (*health.Storage, error) {
-	out, pids := &health.Storage{At: time.Now()}, s.pids()
+	out := &health.Storage{At: time.Now()}
 	// An ext4 file system is read-only after an error, and statfs does not say so: its mount does.
 	broken := func(d storageDir) bool { return s.ext4(d.mount, "errors_count") != d.errors }
-	if out.At.Sub(s.searched) >= storageInterval || !slices.Equal(pids, s.of) || slices.ContainsFunc(s.dirs, broken) {
-		s.searched, s.of, s.dirs = out.At, pids, nil
-		for _, pid := range pids {
+	if out.At.Sub(s.searched) >= storageInterval || len(s.dirs) == 0 || slices.ContainsFunc(s.dirs, broken) {
+		s.searched, s.dirs = out.At, nil
+		for _, pid := range s.pids() {
 			s.search(pid)
 		}
 	}
