@@ -199,7 +199,7 @@ func (w *view) acceptEvidence() (out lines) {
 	return out
 }
 
-// endNext is the step where the runtime cannot start: for what is at its path, or for a process that lives on.
+// endNext is the step where another start of the runtime fails: its path is taken, or a process keeps its socket.
 func (w *view) endNext() string {
 	fresh, path := w.fresh.Cause, w.f.Endpoint.Path
 	switch {

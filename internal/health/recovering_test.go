@@ -105,7 +105,7 @@ func judgedAs(t *testing.T, name, want string, change func(*Facts)) {
 	named(t, name, &f, want)
 }
 
-// TestAcceptsLate: what is left of a fault that is over does not make AcceptStalled.
+// TestAcceptsLate: samples of a fault that has ended do not make AcceptStalled.
 func TestAcceptsLate(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for stopped, want := range map[time.Duration]string{50 * ms: "", 900 * ms: "", 1100 * ms: AcceptStalled} {
@@ -148,7 +148,7 @@ func TestAcceptsLate(t *testing.T) {
 	}
 }
 
-// TestHalfSeen: what is seen first of a fault, or last, does not name another one.
+// TestHalfSeen: the first and the last samples of a fault do not name another one.
 func TestHalfSeen(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for looked, want := range map[time.Duration]string{400 * ms: "", 50 * ms: RuntimeNotReady} {
