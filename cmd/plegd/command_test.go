@@ -147,6 +147,13 @@ func TestCheckWithoutDaemon(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			code, stdout, stderr := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+tt.path, "-o", "nagios")
+			if tt.name == "missing" {
+				_, document, _ := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+tt.path, "-o", "json")
+				var d health.Snapshot
+				if err := json.Unmarshal([]byte(document), &d); err != nil || d.Reason != tt.reason || d.NotReadyIn != nil {
+					t.Errorf("%v: %s, not ready in %v: a look of a moment cannot know since when it is so", err, d.Reason, d.NotReadyIn)
+				}
+			}
 			if code != exitUnhealthy || !strings.Contains(stdout, tt.reason) || strings.Count(stdout, "\n") != 1 {
 				t.Errorf("exit %d, %q, %q; want 2, as for every critical reason, and one line with %s", code, stdout, stderr, tt.reason)
 			}
@@ -231,17 +238,6 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-func TestCheckJSON(t *testing.T) {
-	code, stdout, _ := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+filepath.Join(t.TempDir(), "none"), "-o", "json")
-	var d health.Snapshot
-	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
-		t.Fatal(err)
-	}
-	if code != exitDegraded || d.Reason != health.RuntimeSocketMissing || d.NotReadyIn != nil {
-		t.Errorf("exit %d, %s, not ready in %v: a look of a moment cannot know since when it is so", code, d.Reason, d.NotReadyIn)
-	}
-}
-
 func TestEnvironment(t *testing.T) {
 	env := map[string]string{
 		"PLEGD_RELIST_PERIOD": "2s", "PLEGD_RELIST_THRESHOLD": "1m", "PLEGD_WEB_LISTEN_ADDRESS": "127.0.0.1:1, 127.0.0.1:2",
@@ -306,8 +302,9 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestFlagValuesComplete: a shell completes what a flag takes.
+// TestFlagValuesComplete: a shell completes what a flag or a command takes.
 func TestFlagValuesComplete(t *testing.T) {
+	one := readExample(t)
 	for _, tt := range []struct {
 		args []string
 		want string
@@ -317,6 +314,7 @@ func TestFlagValuesComplete(t *testing.T) {
 		{[]string{"run", "--events", ""}, "evented"},
 		{[]string{"run", "--log.level", ""}, "debug"},
 		{[]string{"reasons", "Shim"}, "ShimStuck"},
+		{[]string{"incidents", "--control-socket=", "--state-dir=" + stateDir(t, one), ""}, one.ID + "\t" + one.Reason},
 	} {
 		code, out, _ := plegd(t, append([]string{"__complete"}, tt.args...)...)
 		if code != 0 || !slices.Contains(strings.Split(out, "\n"), tt.want) {

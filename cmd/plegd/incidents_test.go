@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
-
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -122,14 +120,5 @@ func TestReplay(t *testing.T) {
 		if code != tt.code || !strings.Contains(out+errs, tt.says) {
 			t.Errorf("%s: exit %d: %s%s", tt.path, code, out, errs)
 		}
-	}
-}
-
-// TestCompleteIncidents: the shell gets the ids, newest first, with their reasons.
-func TestCompleteIncidents(t *testing.T) {
-	one := readExample(t)
-	code, out, _ := plegd(t, cobra.ShellCompRequestCmd, "incidents", "--control-socket=", "--state-dir="+stateDir(t, one), "")
-	if want := one.ID + "\t" + one.Reason + "\n"; code != 0 || !strings.HasPrefix(out, want) {
-		t.Errorf("exit %d, %q, want %q", code, out, want)
 	}
 }

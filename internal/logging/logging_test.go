@@ -101,17 +101,3 @@ func TestDroppedLinesAreLogged(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 }
-
-func TestOnChange(t *testing.T) {
-	var o OnChange[string]
-	for i, step := range []struct {
-		set, last string
-		changed   bool
-	}{
-		{"", "", false}, {"a", "", true}, {"a", "a", false}, {"b", "a", true}, {"", "b", true}, {"", "", false},
-	} {
-		if last, changed := o.Set(step.set); last != step.last || changed != step.changed {
-			t.Errorf("step %d: %q, %t; want %q, %t", i, last, changed, step.last, step.changed)
-		}
-	}
-}

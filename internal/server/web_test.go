@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -272,30 +271,4 @@ func TestSystemdListeners(t *testing.T) {
 			t.Errorf("%q: %v, %v", tt, l, err)
 		}
 	}
-}
-
-// TestIdleConnections: connections that send nothing are closed in time for a
-// scrape that waits for a place.
-func TestIdleConnections(t *testing.T) {
-	l := listen(t)
-	startWeb(t, "", nil, l)
-	for range maxWebConns {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*readTimeout)
-	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+l.Addr().String()+view.PathMetrics, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close = true
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil || answer.StatusCode != http.StatusOK {
-		t.Fatalf("a scrape beside %d idle connections: %v", maxWebConns, err)
-	}
-	_ = answer.Body.Close()
 }

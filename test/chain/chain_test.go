@@ -184,27 +184,6 @@ func TestLoop(t *testing.T) {
 	want{pids: []int{a.pid, b.pid}, state: health.LinkLoop}.check(t, walked(t, a.pid))
 }
 
-func TestFrozenFileSystem(t *testing.T) {
-	mount := loopMount(t)
-	write(t, mount+"/f", "")
-	for script, w := range map[string]want{
-		`open(A,'>>',"$ARGV[0]/f"); print "ready\n"; $_=<STDIN>; syswrite(A,"x"); sleep 1000`: {kind: health.KindMount, state: health.LinkFrozen, name: mount},
-		// The path lies in the memory of the process, which is not read.
-		`print "ready\n"; $_=<STDIN>; mkdir("$ARGV[0]/dir-$$"); sleep 1000`: {kind: health.KindKernel, state: health.LinkBlocked},
-	} {
-		p := perl(t, script, mount)
-		run(t, "fsfreeze", "-f", mount)
-		fmt.Fprintln(p.in)
-		eventually(t, func() bool { return strings.HasPrefix(state(p.pid), "D") })
-		w.pids = []int{p.pid}
-		w.check(t, walked(t, p.pid))
-		if c := unprivileged(t, p.pid); c.Unknown == "" || len(c.Links) != 1 {
-			t.Error("without privilege the mount cannot be known")
-		}
-		run(t, "fsfreeze", "-u", mount)
-	}
-}
-
 // TestChildren: a process waits for a child, also for one that may not begin its program,
 // and one that has ended is its parent's.
 func TestChildren(t *testing.T) {
@@ -261,20 +240,6 @@ func run(t *testing.T, name string, args ...string) string {
 		t.Fatalf("%s %v: %v: %s", name, args, err, b)
 	}
 	return strings.TrimSpace(string(b))
-}
-
-// loopMount mounts a small ext4 of a file.
-func loopMount(t *testing.T) string {
-	t.Helper()
-	dir := filepath.Dir(socketPath(t))
-	image, mount := filepath.Join(dir, "image"), filepath.Join(dir, "m")
-	write(t, image, "")
-	must(t, os.Truncate(image, 16<<20))
-	run(t, "mkfs.ext4", "-q", "-F", image)
-	must(t, os.Mkdir(mount, 0o755))
-	run(t, "mount", "-o", "loop", image, mount)
-	t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
-	return mount
 }
 
 func must(t *testing.T, err error) {
