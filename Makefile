@@ -122,11 +122,11 @@ e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writ
 	$(GO) run ./test/kubelet/table -results build/kubelet -write docs/results/kubelet.md && [ -z "$${failed:-}" ]
 
 .PHONY: e2e-cluster
-e2e-cluster: build image-oci $(HELM_TOOL) ## Install the chart into a small real Kubernetes with Prometheus, break its node, upgrade, uninstall: make e2e-cluster [CONTAINERD=1.6|1.7|2.1|2.4] [SCENARIOS=regexp] (root; builds Kubernetes once)
+e2e-cluster: build image-oci $(HELM_TOOL) ## Install the chart into a small real Kubernetes with Prometheus, break its node, upgrade, uninstall: make e2e-cluster [CONTAINERD=1.6|1.7|2.1|2.4] (root; builds Kubernetes once)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-cluster: needs root: it starts a node with a runtime and a kubelet" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh cluster
 	@mkdir -p build/cluster
-	PLEGD_E2E_CONTAINERD="$(or $(CONTAINERD),2.4)" SCENARIOS="$(SCENARIOS)" PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_CLUSTER_RESULTS=$(CURDIR)/build/cluster \
+	PLEGD_E2E_CONTAINERD="$(or $(CONTAINERD),2.4)" PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_CLUSTER_RESULTS=$(CURDIR)/build/cluster \
 	  PLEGD_CLUSTER_REVISION=$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) \
 	  $(GO) test -tags e2e -count=1 -timeout 40m -v $(E2EFLAGS) ./test/cluster/ || failed=1; \
 	$(GO) run ./test/kubelet/table -results build/cluster -command "make e2e-cluster" -write docs/results/kubelet.md && [ -z "$${failed:-}" ]

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +48,13 @@ func TestWalk(t *testing.T) {
 	// The alerts leave a plegd that has just come in peace for a while.
 	m.selects(t, 5*time.Minute, `pleg_verdict{state="unhealthy"} offset 150s == 0`)
 	c.freezeAndPage(m)
+	c.compare(1, scenario{name: "killed, started again after 45 s", statusRule: true, run: func(x *comparison) {
+		x.fault = time.Now()
+		x.containerd.Kill()
+		x.sleep(45 * time.Second)
+		x.containerd.Start()
+		x.recovery = time.Now()
+	}})
 	c.upgrade(client, m)
 	c.uninstall()
 }
@@ -141,70 +147,4 @@ func (c *cluster) uninstall() {
 	if _, err := os.Stat(c.node.Path("/var/lib/plegd")); err != nil {
 		c.t.Errorf("the incidents on the node: %v", err)
 	}
-}
-
-// TestPredictions compares both plegds with the API server in more scenarios.
-func TestPredictions(t *testing.T) {
-	t.Parallel()
-	only, err := regexp.Compile(os.Getenv(scenariosEnv))
-	if err != nil {
-		t.Fatalf("%s: %v", scenariosEnv, err)
-	}
-	c := newCluster(t)
-	c.install(c.importImage())
-	c.startService()
-	for i, s := range []scenario{
-		{
-			name: "SIGSTOP for 60 s", run: func(x *comparison) { x.freeze(60 * time.Second) },
-		},
-		{
-			name: "killed, started again after 45 s", statusRule: true,
-			run: func(x *comparison) {
-				x.fault = time.Now()
-				x.containerd.Kill()
-				x.sleep(45 * time.Second)
-				x.containerd.Start()
-				x.recovery = time.Now()
-			},
-		},
-		{
-			name: "the kubelet is restarted 20 s into a SIGSTOP for 150 s", run: (*comparison).restartKubelet,
-			// 20 s, the kubelet's end is seen within 4 s, and it must last for 10 s.
-			predicted: 40 * time.Second,
-			deviation: "a kubelet that gets no answer from the runtime when it starts ends again (validate CRI v1 runtime API), so nobody writes the node's status; the node controller then sets Ready to Unknown, and the phases of lease and controller, which nothing on the node shows, make the window wide",
-		},
-	} {
-		if only.MatchString(s.name) {
-			c.compare(i+1, s)
-		}
-	}
-}
-
-// restartKubelet restarts the kubelet in the middle of a freeze, as its unit does:
-// whenever it ends it is started again after 10 s.
-func (x *comparison) restartKubelet() {
-	x.fault = time.Now()
-	x.containerd.Freeze()
-	x.sleep(20 * time.Second)
-	x.kubelet.Kill()
-	x.startKubelet()
-	for time.Since(x.fault) < 150*time.Second {
-		if !x.kubelet.Running() {
-			x.sleep(10 * time.Second)
-			x.startKubelet()
-		}
-		x.sleep(time.Second)
-	}
-	x.containerd.Thaw()
-	x.recovery = time.Now()
-	lab.Eventually(x.t, time.Minute, "the kubelet stays", func() error {
-		if !x.kubelet.Running() {
-			x.startKubelet()
-			return fmt.Errorf("it has ended")
-		}
-		if !x.isReady() {
-			return fmt.Errorf("the node is not Ready")
-		}
-		return nil
-	})
 }

@@ -16,8 +16,6 @@ import (
 const (
 	resultsEnv = "PLEGD_CLUSTER_RESULTS"  // the directory of the recordings
 	commitEnv  = "PLEGD_CLUSTER_REVISION" // plegd's commit
-	// scenariosEnv is a regular expression: only these scenarios are compared.
-	scenariosEnv = "SCENARIOS"
 
 	samplePeriod = 250 * time.Millisecond
 	// calm is how long all must be well before a fault, aftermath how long after it:
@@ -29,10 +27,8 @@ const (
 // scenario is one fault, whose predictions are compared with the API server.
 type scenario struct {
 	name string
-	// statusRule, predicted and deviation are as in record.Recording.
+	// statusRule is as in record.Recording.
 	statusRule bool
-	predicted  time.Duration
-	deviation  string
 	run        func(*comparison)
 }
 
@@ -82,7 +78,7 @@ func (c *cluster) compare(place int, s scenario) *comparison {
 	for i, p := range plegds {
 		r := &record.Recording{
 			Scenario: s.name, Place: 2*place + i, Run: 1, Kubelet: kubernetesVersion, Commit: os.Getenv(commitEnv), Date: began,
-			Runtime: lab.RuntimeColumn() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule, PredictedAfter: s.predicted, Deviation: s.deviation,
+			Runtime: lab.RuntimeColumn() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule,
 			Fault: x.fault, Recovery: x.recovery, End: time.Now(), Writes: writes, Skips: skips, Samples: samples[i],
 		}
 		for _, problem := range r.Judge(c.t, os.Getenv(resultsEnv)) {
