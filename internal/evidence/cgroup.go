@@ -166,7 +166,8 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 		if usage := node.Number(dir + "/memory.usage_in_bytes"); usage >= 0 {
 			v1 := node.Counters(dir, "memory.oom_control")
 			l.Usage, l.OOM, refault = usage, v1["under_oom"] == 1, "total_workingset_refault"
-			now["oom_kill"], now["max"] = v1["oom_kill"], uint64(max(0, node.Number(dir+"/memory.failcnt"))) //nolint:gosec // from 0
+			now["oom_kill"] = v1["oom_kill"]
+			now["max"] = uint64(max(0, node.Number(dir+"/memory.failcnt"))) //nolint:gosec // from 0
 		}
 		stat := node.Counters(dir, "memory.stat")
 		now["refaults"] = stat[refault+"_anon"] + stat[refault+"_file"] + stat[refault]

@@ -36,18 +36,20 @@ type hop struct {
 func (h *hop) watch() {
 	queue := newQueue(h)
 	h.queue, h.process = queue.Value, newProcess(h)
-	h.sources = []Source{queue, newListener(h), h.process, newCgroup(h.prefix+"cgroup", h.procfs, h.sysfs, h.process.PID)}
+	cgroup := newCgroup(h.prefix+"cgroup", h.procfs, h.sysfs, h.process.PID)
+	h.sources = []Source{queue, newListener(h), h.process, cgroup}
 }
 
 // watchBehind makes the sources of a hop behind the runtime. find returns the path of its
 // socket, "" where there is none; it is called by one goroutine at a time and may block
 // for as long as a source may. failed is called for each probe that fails.
 func (h *hop) watchBehind(find func() string, g greeting, failed func()) {
-	d := NewDialer(DialOptions{Path: find, Period: probePeriod, Timeout: probePeriod, greeting: g, Done: func(p health.Probe) {
+	done := func(p health.Probe) {
 		if !p.OK {
 			failed()
 		}
-	}})
+	}
+	d := NewDialer(DialOptions{Path: find, Period: probePeriod, Timeout: probePeriod, greeting: g, Done: done})
 	h.dialer, h.newest, h.moved = d, d.Peer, d.Moved
 	h.path = func() string { return *d.path.Load() }
 	h.held = func() int {

@@ -102,5 +102,6 @@ func (l *listenerSource) related(ctx context.Context, s node.Process) bool {
 		return false
 	}
 	h := all.ByPID[held]
-	return slices.Contains(all.Ancestors(s.PPID), held) || s.Comm == h.Comm && slices.Contains(all.Ancestors(h.PPID), s.PID)
+	child, parent := slices.Contains(all.Ancestors(s.PPID), held), slices.Contains(all.Ancestors(h.PPID), s.PID)
+	return child || parent && s.Comm == h.Comm
 }

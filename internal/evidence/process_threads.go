@@ -186,10 +186,11 @@ func blocked(dir string, threads map[int]threadSample, v *health.Process) {
 // idles fills in where a thread waits in the kernel, and reports whether that is for
 // work; true where it cannot be read.
 func idles(dir string, b *health.BlockedThread) bool {
-	if channel, err := node.ReadFile(node.Path(dir, b.TID, "wchan")); err == nil && len(channel) > 0 && string(channel) != "0" {
-		b.Channel = string(channel)
+	channel, _ := node.ReadFile(node.Path(dir, b.TID, "wchan")) // without a privilege there is none
+	if b.Channel = string(channel); b.Channel == "0" {
+		b.Channel = ""
 	}
-	line, _ := node.ReadFile(node.Path(dir, b.TID, "syscall")) // without a privilege there is none
+	line, _ := node.ReadFile(node.Path(dir, b.TID, "syscall")) // likewise
 	call := node.ParseSyscall(line)
 	b.Syscall = call.File
 	return node.IdleChannel(b.Channel) || call.Idle != ""

@@ -64,7 +64,8 @@ func New(opts Options) *Client {
 	opts.Timeout = cmp.Or(opts.Timeout, 2*time.Second)
 	return &Client{
 		opts: opts, healthz: newEndpoint(opts.HealthzURL, &opts), metrics: newEndpoint(opts.MetricsURL, &opts),
-		seen: opts.Seen, sandboxes: startCounter{operation: "run_podsandbox"}, containers: startCounter{operation: "create_container"},
+		seen: opts.Seen, sandboxes: startCounter{operation: "run_podsandbox"},
+		containers: startCounter{operation: "create_container"},
 	}
 }
 
