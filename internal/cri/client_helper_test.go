@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/connectivity"
-
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -100,20 +98,4 @@ func failure(t testing.TB, err error) *health.CallError {
 		t.Fatalf("error %v of type %T, want an *health.CallError", err, err)
 	}
 	return e
-}
-
-// awaitFailed waits until the connection says that it has failed. gRPC tells a
-// call so first: in between, the next call would still find it up, and fail
-// with it.
-func awaitFailed(t testing.TB, c *Client) {
-	t.Helper()
-	c.mu.Lock()
-	conn := c.session.Load().conn
-	c.mu.Unlock()
-	ctx := within(t, 20*time.Second)
-	for s := conn.GetState(); s != connectivity.TransientFailure; s = conn.GetState() {
-		if !conn.WaitForStateChange(ctx, s) {
-			t.Fatalf("the connection is %s, 20s after it failed", s)
-		}
-	}
 }

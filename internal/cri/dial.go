@@ -73,14 +73,11 @@ func (s *session) newConn() *grpc.ClientConn {
 		grpc.WithStreamInterceptor(streamReadOnly),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.ForceCodecV2(codec{})),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			// The kubelet's connection tries again by itself, after 100 ms to 3 s.
-			// Here every call replaces a connection that has failed (see
-			// connection), so gRPC's own attempts would only race with it.
+			// Each call replaces a connection that has failed (see connection): gRPC's own
+			// attempts would only race with it.
 			Backoff: backoff.Config{BaseDelay: limit, Multiplier: 1, MaxDelay: limit},
-			// The kubelet gives up a connection that stays silent after 5 s and
-			// makes another one. Each of these would stay in the accept queue of
-			// a stuck runtime, so plegd waits with one, for as long as a call
-			// may take: it is answered the moment the runtime is back.
+			// The kubelet gives up a silent connection after 5 s. Each of these would stay in
+			// the accept queue of a stuck runtime, so plegd waits with one.
 			MinConnectTimeout: limit,
 		}),
 		grpc.WithIdleTimeout(0),
@@ -144,9 +141,7 @@ func PeerPID(conn net.Conn) int {
 var errFailed = errors.New("the connection failed")
 
 // connection returns the connection to call on. One that failed to connect is
-// replaced by a fresh one: the call then waits for a connect of its own instead
-// of inheriting an old failure and its backoff, and so finds a runtime that is
-// back at once.
+// replaced by a fresh one, so that a runtime that is back is found at once.
 func (s *session) connection() (*grpc.ClientConn, error) {
 	s.client.mu.Lock()
 	defer s.client.mu.Unlock()

@@ -57,16 +57,7 @@ func containerOf(p *runtimeapi.Container) *Container {
 		PodUID:       clip(p.GetLabels()[labelPodUID], maxName),
 		PodName:      clip(p.GetLabels()[labelPodName], maxName),
 		PodNamespace: clip(p.GetLabels()[labelPodNamespace], maxName),
-		State:        stateOf(p.GetState()),
+		State:        State(min(uint32(p.GetState()), uint32(StateUnknown))), // as the kubelet maps other numbers
 		CreatedAt:    p.GetCreatedAt(),
 	}
-}
-
-// stateOf maps a state as the kubelet does: a number it does not know is
-// unknown.
-func stateOf(s runtimeapi.ContainerState) State {
-	if s < 0 || s >= NumStates {
-		return StateUnknown
-	}
-	return State(s)
 }

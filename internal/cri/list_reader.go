@@ -75,8 +75,7 @@ func (r *listReader[T]) lastList() []*T {
 	return r.last
 }
 
-// read returns the items of a list. The values and the slice are immutable. After an
-// error it remembers no item.
+// read returns the items of a list, immutable. After an error it remembers no item.
 func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

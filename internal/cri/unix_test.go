@@ -39,49 +39,6 @@ func unixClient(t *testing.T, path string) *Client {
 	return c
 }
 
-// TestUnixSocket: the same over a real socket, with the runtime going and
-// coming back.
-func TestUnixSocket(t *testing.T) {
-	rt, path := listen(t, fakeruntime.Options{})
-	rt.FillPods(110, 2)
-	c := unixClient(t, path)
-	works := func() {
-		t.Helper()
-		list, err := c.ListContainers(t.Context())
-		if err != nil || len(list) != 220 {
-			t.Fatalf("%d containers, %v", len(list), err)
-		}
-		if dial := c.LastDial(); dial.Err != nil || dial.PeerPID != os.Getpid() {
-			t.Fatalf("last dial %+v, want one to pid %d", *dial, os.Getpid())
-		}
-	}
-	works()
-	if n, _ := rt.Accepted(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
-	for _, tt := range []struct {
-		end   func()
-		errno error
-	}{{rt.Stop, syscall.ENOENT}, {rt.Kill, syscall.ECONNREFUSED}} {
-		tt.end()
-		// The first call may still find the old connection, and fail with it.
-		for range 3 {
-			_, err := c.ListContainers(t.Context())
-			if failure(t, err).Code != CodeUnavailable {
-				t.Fatalf("stopped: %v, want Unavailable", err)
-			}
-		}
-		if dial := c.LastDial(); !errors.Is(dial.Err, tt.errno) || dial.PeerPID != 0 {
-			t.Fatalf("last dial %+v, want %v", *dial, tt.errno)
-		}
-		awaitFailed(t, c)
-		if err := rt.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		works()
-	}
-}
-
 // TestSetPath: calls fail before there is a path and work after it; after a second one
 // they go to the new socket, and the history and the last lists begin again.
 func TestSetPath(t *testing.T) {

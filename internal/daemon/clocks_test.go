@@ -196,22 +196,6 @@ func TestListsHang(t *testing.T) {
 	})
 }
 
-// TestListsFail: as fast as they fail, the threshold is the same.
-func TestListsFail(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := watch(t, fakeRuntime(10, 2), nil)
-		w.at(fault)
-		w.fail("ListContainers=error(Internal: boom)")
-		w.expect(11*time.Second+100*time.Millisecond, moment{health.StateHealthy, "", 10 * time.Second, -1, ""})
-		for s := 15; s <= 190; s++ {
-			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.Unknown, 10 * time.Second, float64(190 - s), ""})
-		}
-		w.expect(191*time.Second, moment{health.StateUnhealthy, health.Unknown, 10 * time.Second, 0, notSeenFor(181 * time.Second)})
-		w.fail("")
-		w.expect(193*time.Second, well.seen(193*time.Second))
-	})
-}
-
 // TestListsAreSlow: relists of 5 s begin 6 s apart, the node stays Ready, and
 // only the first slow list is taken for a stall.
 func TestListsAreSlow(t *testing.T) {
@@ -366,28 +350,6 @@ func TestStuckPods(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestStatusHangs while the lists work: the other half of the 30-second way.
-func TestStatusHangs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := watch(t, fakeRuntime(10, 2), nil)
-		w.at(fault)
-		w.fail("Status=hang")
-		for s := 11; s < 17; s++ {
-			w.expect(seconds(float64(s)), well.seen(seconds(float64(s))))
-		}
-		for s := 17; s < 40; s++ { // unanswered for 2 s beside lists that answer
-			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeNotReady, seconds(float64(s)), float64(40 - s), ""})
-		}
-		for s := 40; s < 70; s++ {
-			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeNotReady, seconds(float64(s)), 0, down})
-		}
-		w.fail("")
-		if v := w.at(76 * time.Second).Verdict; v.State != health.StateHealthy {
-			t.Errorf("Status answers again: %s, %q", v.State, v.Reason)
-		}
-	})
 }
 
 // TestConditions: what Status says takes no time, in either direction.

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -10,26 +8,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/evidence/kubelet"
-	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/test/evidencetest"
 )
-
-// TestNoReasonBeforeTheSearch: that no socket is known means nothing before the
-// first search has ended.
-func TestNoReasonBeforeTheSearch(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.StateDir = ""
-	cfg.ControlSocket, cfg.WebListenAddresses, cfg.KubeletHealthzURL = "", nil, ""
-	cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
-	d, err := New(cfg, exporter.Build{}, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v := d.Snapshot(time.Now()).Verdict; v.State != health.StateStarting || v.Reason != health.Starting {
-		t.Errorf("%s, %s before the first search", v.State, v.Reason)
-	}
-}
 
 // TestDiscoveredEndpoint: the first relist waits for the search, and no verdict
 // on the way names a reason.
@@ -38,15 +18,7 @@ func TestDiscoveredEndpoint(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
 		w := watchLogged(t, fakeRuntime(2, 1), func(c *Config) {
 			c.RuntimeEndpoint = ""
-			dir := filepath.Join(c.ProcFS, "7")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			for name, text := range map[string]string{"stat": evidencetest.StatLine(7, "kubelet", 'S', 1, 1), "cmdline": "kubelet\x00--container-runtime-endpoint=/run/fake.sock\x00"} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+			kubeletStarts(t, c.ProcFS, 7, "--container-runtime-endpoint=/run/fake.sock")
 		}, zap.New(core))
 		w.expect(300*time.Millisecond, well)
 		for _, e := range logs.FilterMessageSnippet("verdict changed").All() {
