@@ -9,15 +9,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// sweepAgain is the most time after a sweep that found nothing until the next one begins,
-// restFor how much longer it is than the sweep itself took: a lock may have been free for
-// the moment in which its container was asked for.
-const (
-	sweepAgain = 10 * time.Second
-	leastAgain = time.Second
-	restFor    = 4
-)
-
 // Symptom is a call that hangs, or a process that something is wrong with.
 type Symptom struct {
 	// Process is that process, 0 for a call; Kind is its kind.
@@ -47,8 +38,8 @@ type Symptom struct {
 	Pod func(id string) string
 }
 
-// Explore goes once from a symptom to its culprit, and returns the chain as far as it is
-// known. It is called again and again for as long as the symptom lasts.
+// Explore goes once from a symptom to its culprit, and returns the known part of the chain.
+// It is called repeatedly for as long as the symptom lasts.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 	if o := e.symptom; !o.Since.Equal(s.Since) || o.Operation != s.Operation || o.Process != s.Process {
 		*e = *New(e.procfs, e.sysfs, e.ask)
@@ -58,7 +49,9 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 		return e.Process(ctx, s.Process, s.Kind)
 	}
 	if !s.General && len(e.sweep.hung) == 0 && s.OthersAnswered() {
-		rest := min(sweepAgain, max(leastAgain, restFor*e.sweep.ended.Sub(e.sweep.began)))
+		// A lock may have been free for the moment in which its container was asked for: it
+		// sweeps again after a rest that is long as compared with the sweep.
+		rest := min(10*time.Second, max(time.Second, 4*e.sweep.ended.Sub(e.sweep.began)))
 		if time.Since(e.sweep.ended) >= rest {
 			e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
 		}
