@@ -135,7 +135,7 @@ func (c *childrenSource) findFamily(all *node.Processes) {
 		parent := parents[i]
 		for _, s := range all.Children(parent.PID) {
 			beside := parent.PID == c.runtime || node.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt")
-			if s.Kind() != node.KindShim && beside && !ended(s) && node.IsHelper(s, parent, c.table.Args(s.ID())) {
+			if beside && !ended(s) && node.IsHelper(s, parent, c.table.Args(s.ID())) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}

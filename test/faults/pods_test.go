@@ -209,7 +209,7 @@ var podFaults = []fault{
 		},
 	},
 	{
-		name: "a fanotify agent answers nothing about runc", on: onContainerd, want: health.ShimStuck, goal: 25 * time.Second,
+		name: "a fanotify agent answers nothing about runc", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second,
 		limit: 40 * time.Second, options: lab.ContainerdOptions{RuncHangsOn: "nothing"},
 		make: func(b *bench) func() {
 			end := b.helper("fanotify", b.file("bin"))

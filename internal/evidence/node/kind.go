@@ -74,7 +74,9 @@ var ociCommands = []string{
 func IsHelper(p, parent Process, args []string) bool {
 	nri := func(arg string) bool { return path.IsAbs(arg) && strings.Contains(arg, "/nri/") }
 	switch {
-	case p.Kind() == KindShim, strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
+	case p.Kind() == KindShim: // a child that cannot begin its program
+		return p.Comm == parent.Comm && p.State == 'D'
+	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
 		slices.Contains(args, "exec"), slices.ContainsFunc(args[:min(len(args), 2)], nri):
 		return false
 	case p.Kind() != KindOCI && parent.Kind() == KindShim && p.Start <= parent.Start+setup:
