@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	MaxTime   = 30 * time.Second // that all parts take together
+	// MaxTime is what all parts take together at most.
+	MaxTime   = 30 * time.Second
 	partTime  = 10 * time.Second // that one takes, which is abandoned then; its files until then are kept
 	maxBytes  = 20 << 20         // of the files of an archive together, uncompressed
 	fileBytes = 2 << 20          // of one

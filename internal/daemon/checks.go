@@ -65,7 +65,7 @@ func (d *Daemon) checkStatus(ctx context.Context) error {
 			due = time.Now().Add(d.cfg.jittered(health.StatusPeriod))
 		}
 		next = due
-		if s := d.status.Load(); s.LastErr != nil || s.Answered && !(s.RuntimeReady.Good() && s.NetworkReady.Good()) {
+		if s := d.status.Load(); s.LastErr != nil || s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()) {
 			next = time.Now().Add(min(time.Until(due), d.cfg.jittered(betweenStatus)))
 		}
 	}

@@ -58,6 +58,7 @@ type judging struct {
 	// To systemd goes a message at each change, and one each notifyEvery, after notified.
 	notifyEvery time.Duration
 	notified    time.Time
+	logged      health.Verdict // state and reason of the last one
 	messages    chan string
 }
 
@@ -195,10 +196,11 @@ func unanswered(since, now time.Time) bool {
 
 // logVerdict logs each change of verdict once. It reports whether it has changed.
 func (d *Daemon) logVerdict(s *health.Snapshot) bool {
-	v, from := &s.Verdict, s.Previous
+	v, from := &s.Verdict, d.logged
 	if from.State == v.State && from.Reason == v.Reason {
 		return false
 	}
+	d.logged = health.Verdict{State: v.State, Reason: v.Reason}
 	d.changed.send()
 	var evidence, also []string
 	for i, a := range v.Active {

@@ -42,9 +42,11 @@ func (d *Daemon) followChain(ctx context.Context) error {
 			return
 		}
 		published := *d.Published()
-		f, v, ok := &published.Facts, &published.Verdict, false
+		f, v := &published.Facts, &published.Verdict
 		f.Version = *d.version.Load() // the judgement may be older than the answer to Version
-		switch last, ok = health.FindSymptom(f, v, time.Now(), last); {
+		found, ok := health.FindSymptom(f, v, time.Now(), last)
+		last = found
+		switch {
 		case !ok && e != nil:
 			e = nil
 			d.chain.Store(nil)

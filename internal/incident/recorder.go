@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// MaxFiles is the number of incidents that are kept, MaxFileBytes the size of one.
-	MaxFiles     = 100
+	// MaxFiles is the number of incidents that are kept.
+	MaxFiles = 100
+	// MaxFileBytes is the largest size of one.
 	MaxFileBytes = 512 << 10
 
 	maxUnsaved      = 8                // incidents that wait for the disk; older ones are lost

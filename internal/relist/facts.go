@@ -83,14 +83,14 @@ func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by ti
 			}
 		}
 	}
-	left, done := time.Duration(n), time.Duration(len(s.Inspections)-n)
+	done := len(s.Inspections) - n
 	switch {
 	case n == 0:
 		return 0, by
 	case done == 0 || now.Sub(call) >= stuckAfter:
-		return n, call.Add(left * timeout)
+		return n, call.Add(timeout * time.Duration(n))
 	}
-	return n, now.Add(left * (now.Sub(s.PhaseStart) / done))
+	return n, now.Add(now.Sub(s.PhaseStart) * time.Duration(n) / time.Duration(done))
 }
 
 // slowest returns the n slowest inspections, or failed inspections, that ended.

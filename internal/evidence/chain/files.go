@@ -176,7 +176,7 @@ func (f *waiting) fileLocks(ctx context.Context) {
 	b, _ := node.ReadFile(f.procfs, "locks") // what cannot be read shows none
 	path := func(file string) string { return f.lockPaths[file[strings.LastIndexByte(file, ':')+1:]] }
 	waits := slices.DeleteFunc(node.ParseLocks(b), func(l node.Lock) bool {
-		return !l.WaitsFor(f.pid) && !(l.Waiting && l.PID < 0 && path(l.File) != "")
+		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || path(l.File) == "")
 	})
 	if l := f.symptom.Lock; l != nil && f.symptom.LockedPID == f.pid && len(f.found)+len(waits) == 0 {
 		waits = append(waits, node.Lock{File: l.File, Holder: l.HolderPID})

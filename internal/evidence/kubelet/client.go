@@ -110,7 +110,7 @@ func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
 	resp, err := k.healthz.get(ctx)
 	if err != nil {
 		out.Refused = errors.Is(err, syscall.ECONNREFUSED)
-		why, silent := k.explain(err)
+		silent, why := k.explain(err)
 		switch {
 		case out.Refused && !k.seen:
 			return errNeverAnswered
@@ -152,7 +152,7 @@ func (k *Client) readMetrics(ctx context.Context, out *health.Kubelet) error {
 		err = fmt.Errorf("no %s in it: is this a kubelet's /metrics?", lastSeenMetric)
 	}
 	if err != nil {
-		why, _ := k.explain(err)
+		_, why := k.explain(err)
 		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, why)
 	}
 	now := time.Now()
@@ -184,25 +184,25 @@ func failingChecks(status, body string) string {
 
 // explain returns why a request got no answer, and what to do where that is known. silent
 // is true where the kubelet itself gave none.
-func (k *Client) explain(err error) (why error, silent bool) {
+func (k *Client) explain(err error) (silent bool, why error) {
 	unknown, name, request := x509.UnknownAuthorityError{}, x509.HostnameError{}, &url.Error{}
 	switch {
 	case errors.As(err, &unknown):
-		return errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; name its " +
-			"certificate or the one that signed it in --kubelet-ca-file (usually /var/lib/kubelet/pki/kubelet.crt)"), false
+		return false, errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; name its " +
+			"certificate or the one that signed it in --kubelet-ca-file (usually /var/lib/kubelet/pki/kubelet.crt)")
 	case errors.As(err, &name):
-		return fmt.Errorf("%w: use the name that the certificate is for in the URL, "+
-			"or name that certificate in --kubelet-ca-file", name), false
+		return false, fmt.Errorf("%w: use the name that the certificate is for in the URL, "+
+			"or name that certificate in --kubelet-ca-file", name)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return errors.New("connection refused: nobody listens"), true
+		return true, errors.New("connection refused: nobody listens")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer within %s", k.opts.Timeout), true
+		return true, fmt.Errorf("no answer within %s", k.opts.Timeout)
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return errors.New("it closes connections without an answer"), true
+		return true, errors.New("it closes connections without an answer")
 	case errors.As(err, &request):
-		return request.Err, false // without the URL, which is said already
+		return false, request.Err // without the URL, which is said already
 	}
-	return err, false
+	return false, err
 }
 
 // maxFile is far above any token and any bundle of certificates, in bytes.

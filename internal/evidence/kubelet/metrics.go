@@ -69,8 +69,8 @@ func parseMetrics(r io.Reader) (values map[string]float64, version string, err e
 			for _, l := range sample.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			v, terminates := sample.GetUntyped().GetValue(), labels["lifecycle"] != "sync" || labels["config"] != "desired"
-			if !math.IsNaN(v) && v < maxValue && !(name == workingPods && terminates) {
+			v, wanted := sample.GetUntyped().GetValue(), labels["lifecycle"] == "sync" && labels["config"] == "desired"
+			if !math.IsNaN(v) && v < maxValue && (name != workingPods || wanted) {
 				values[name+labels["operation_type"]] += max(v, 0)
 			}
 			version = cmp.Or(version, plain.Cut(labels["git_version"]))
