@@ -71,7 +71,8 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
 	begun := time.Now()
-	m := &Manifest{Made: begun.UTC().Truncate(time.Second), Node: node, Plegd: version, Files: []File{}, Missing: []string{}}
+	m := &Manifest{Node: node, Plegd: version, Files: []File{}, Missing: []string{}}
+	m.Made = begun.UTC().Truncate(time.Second)
 	left := maxBytes
 	for _, p := range parts {
 		files, err := gather(ctx, p)

@@ -57,7 +57,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Time from the start of the last successful relist to the start of the next relist."),
 		relists: counters(f, "pleg_relists_total",
 			"Relists that ended. A failed list fails a relist, a failed inspection does not.", "result", results()),
-		events: counters(f, "pleg_events_total", "Pod lifecycle events, by type. The kubelet delivers all but ContainerChanged.",
+		events: counters(f, "pleg_events_total",
+			"Pod lifecycle events, by type. The kubelet delivers all but ContainerChanged.",
 			"type", relist.EventTypes()),
 		inspections: counters(f, "pleg_inspections_total", "Inspections of changed pods that ended "+
 			"(PodSandboxStatus of the pod and ContainerStatus of its containers).", "result", results()),
@@ -82,7 +83,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		incidents: f.counter("pleg_incidents_total", "Incidents opened."),
 		history:   view.NewHistory(time.Now()),
 	}
-	f.counter("pleg_discard_events_total", "Dropped pod lifecycle events, as kubelet_pleg_discard_events. plegd drops none.")
+	f.counter("pleg_discard_events_total",
+		"Dropped pod lifecycle events, as kubelet_pleg_discard_events. plegd drops none.")
 	for _, op := range cri.Operations() {
 		m.operationTime.WithLabelValues(op)
 	}

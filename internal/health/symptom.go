@@ -58,7 +58,8 @@ func hanging(f *Facts, v *Verdict, now time.Time, last Symptom) Symptom {
 	case list != nil && last.IsList():
 		return Symptom{Operation: last.Operation, Since: last.begun(list.Since), Called: last.Called}
 	}
-	if a, stalled := v.active(PodInspectionStall), w.stalledInspections(stuckInspectionAfter); a != nil && len(stalled) > 0 {
+	stalled := w.stalledInspections(stuckInspectionAfter)
+	if a := v.active(PodInspectionStall); a != nil && len(stalled) > 0 {
 		p := stalled[0]
 		return Symptom{Operation: p.Operation, Since: last.begun(a.Since), Called: p.called(), UID: p.UID}
 	}

@@ -137,7 +137,8 @@ func Replay(i *Incident) (different []Difference, judged int) {
 		}
 		judged++
 		previous := s.Previous
-		if previous != nil && slices.ContainsFunc(previous.Active, func(a health.Active) bool { return !health.Known(a.ID) }) {
+		unknown := func(a health.Active) bool { return !health.Known(a.ID) }
+		if previous != nil && slices.ContainsFunc(previous.Active, unknown) {
 			previous = nil // it has reasons that this classifier does not have
 		}
 		was, is := &s.Verdict, health.Judge(&s.Facts, s.At, previous)

@@ -83,7 +83,7 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 		return
 	}
 	address := func(ip net.IP, port uint64) string { return net.JoinHostPort(ip.String(), fmt.Sprint(port)) }
-	low := func(n uint64) uint32 { return uint32(n) }                             //nolint:gosec // inodes of sockets and queues have 32 bits
+	low := func(n uint64) uint32 { return uint32(n) }                             //nolint:gosec // of 32 bits
 	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // on demand only
 		lines, _ := read() // without IPv6 there is no file
 		ends, listeners := map[string]int{}, map[uint64]uint32{}

@@ -188,8 +188,8 @@ func (k *Client) explain(err error) (silent bool, why error) {
 	unknown, name, request := x509.UnknownAuthorityError{}, x509.HostnameError{}, &url.Error{}
 	switch {
 	case errors.As(err, &unknown):
-		return false, errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; name its " +
-			"certificate or the one that signed it in --kubelet-ca-file (usually /var/lib/kubelet/pki/kubelet.crt)")
+		return false, errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; " +
+			"name its certificate or the one that signed it in --kubelet-ca-file (usually /var/lib/kubelet/pki/kubelet.crt)")
 	case errors.As(err, &name):
 		return false, fmt.Errorf("%w: use the name that the certificate is for in the URL, "+
 			"or name that certificate in --kubelet-ca-file", name)
