@@ -157,26 +157,28 @@ func (k known) pod() string {
 	return k.Namespace + "/" + k.Pod
 }
 
-// known returns what the last lists held.
-func (d *Daemon) known() (all []known) {
+// known yields what the last lists held.
+func (d *Daemon) known(yield func(known) bool) {
 	sandboxes, containers := d.client.LastLists()
 	for _, s := range sandboxes {
 		t := chain.Target{Sandbox: true, ID: s.ID, SandboxID: s.ID, Namespace: s.Namespace, Pod: s.Name}
-		all = append(all, known{t, s.PodUID, s.CreatedAt})
+		if !yield(known{t, s.PodUID, s.CreatedAt}) {
+			return
+		}
 	}
 	for _, c := range containers {
 		t := chain.Target{ID: c.ID, SandboxID: c.SandboxID, Namespace: c.PodNamespace, Pod: c.PodName, Container: c.Name}
-		all = append(all, known{t, c.PodUID, c.CreatedAt})
+		if !yield(known{t, c.PodUID, c.CreatedAt}) {
+			return
+		}
 	}
-	return all
 }
 
 // targets returns the containers, or the sandboxes, of the last lists that may be asked
 // for: those of the sandboxes named first at first, then the newest. uid limits
 // them to one pod, "" for all.
 func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []chain.Target) {
-	all := d.known()
-	slices.SortStableFunc(all, func(a, b known) int { return cmp.Compare(b.createdAt, a.createdAt) })
+	all := slices.SortedStableFunc(d.known, func(a, b known) int { return cmp.Compare(b.createdAt, a.createdAt) })
 	for _, named := range []bool{true, false} {
 		for _, k := range all {
 			if k.Sandbox == sandboxes && (uid == "" || k.uid == uid) && slices.Contains(first, k.SandboxID) == named {
@@ -188,11 +190,11 @@ func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []chai
 }
 
 // listed returns the sandbox or container of the last lists with an id.
-func (d *Daemon) listed(id string) (found known) {
-	for _, k := range d.known() {
+func (d *Daemon) listed(id string) known {
+	for k := range d.known {
 		if k.ID == id && k.Pod != "" {
-			found = k
+			return k
 		}
 	}
-	return found
+	return known{}
 }

@@ -174,22 +174,6 @@ func owns(runtime string, names []string, comm string, args []string) bool {
 // runPath is the path of a socket for a comparison: /var/run is /run everywhere.
 func runPath(p string) string { return strings.Replace(path.Clean(p), "/var/run/", "/run/", 1) }
 
-// sandboxOf returns the id of the sandbox that a shim serves, or of the container or
-// sandbox that a conmon does, "" where its arguments do not name one.
-func sandboxOf(comm string, args []string) string {
-	name := "id"
-	if strings.HasPrefix(comm, "conmon") {
-		name = "c"
-	}
-	id := node.ArgValue(args, name)
-	if len(id) > 128 || strings.Trim(id, idChars) != "" {
-		return ""
-	}
-	return id
-}
-
-const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
-
 // condition is how a shim or conmon is stuck: T, F, or D and S with the thread that is.
 type condition struct {
 	state string
@@ -218,7 +202,7 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 			is.since = before.since
 		}
 		if next[s.ID()] = is; lasts || is.tid == 0 {
-			sandbox := sandboxOf(s.Comm, c.table.Args(s.ID()))
+			sandbox := s.ShimID(c.table.Args(s.ID()))
 			out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: is.since, Sandbox: sandbox})
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -127,19 +126,4 @@ func TestChildrenBlockedThread(t *testing.T) {
 			t.Errorf("%s: %+v, %d remembered", tt.channel, c, len(w.stuck))
 		}
 	}
-}
-
-func FuzzSandboxOf(f *testing.F) {
-	f.Add("containerd-shim", cmdline("shim", "-namespace", "k8s.io", "-id", "0a1b"))
-	f.Add("containerd-shim", cmdline("shim", "--id=0a1b"))
-	f.Add("containerd-shim", cmdline("shim", "-id"))
-	f.Add("conmon", cmdline("conmon", "-c", "f00d", "-n", "k8s_POD_a_b_c_0"))
-	f.Add("conmon", cmdline("conmon", "-c", "\n\x1b[31m", "-n", "k8s_POD_"))
-	f.Add("", "\x00\x00-\x00--")
-	f.Fuzz(func(t *testing.T, comm, line string) {
-		id := sandboxOf(comm, node.SplitArgs([]byte(line)))
-		if strings.Trim(id, idChars) != "" || len(id) > 128 || !strings.Contains(line, id) {
-			t.Errorf("%q of %q", id, line)
-		}
-	})
 }

@@ -157,8 +157,12 @@ func descriptors(root string, pid int) (open, most int) {
 	return open, most
 }
 
-// searchInterval is the age of the process table that a search accepts.
-const searchInterval = 5 * time.Second
+const (
+	// searchInterval is the age of the process table that a search accepts; for
+	// successorGrace after a process went, its successor is looked for at each sample.
+	searchInterval = 5 * time.Second
+	successorGrace = 30 * time.Second
+)
 
 // find returns the process: the one that SO_PEERCRED named; else, as where systemd made
 // the socket, the one that was found for the same connection; else the one that has the
@@ -203,7 +207,11 @@ func (p *Process) find(ctx context.Context) (node.Process, error) {
 // a child that it has forked and that has yet to execute another program. So a runtime is
 // found that starts before it listens.
 func (p *Process) successor(ctx context.Context) (best node.Process, err error) {
-	all, err := p.hop.table.Processes(ctx, 0)
+	maxAge := time.Duration(0)
+	if p.up()-p.seenUp > successorGrace {
+		maxAge = searchInterval
+	}
+	all, err := p.hop.table.Processes(ctx, maxAge)
 	if err != nil {
 		return node.Process{}, err
 	}

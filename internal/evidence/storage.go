@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -42,6 +41,7 @@ type storage struct {
 	pids          func() []int
 
 	searched time.Time
+	of       []int // the processes that were searched
 	dirs     []storageDir
 }
 
@@ -72,9 +72,10 @@ func (s *storage) gather(context.Context) (*health.Storage, error) {
 	out := &health.Storage{At: time.Now()}
 	// An ext4 file system is read-only after an error, and statfs does not say so: its mount does.
 	broken := func(d storageDir) bool { return s.ext4(d.mount, "errors_count") != d.errors }
-	if out.At.Sub(s.searched) >= storageInterval || len(s.dirs) == 0 || slices.ContainsFunc(s.dirs, broken) {
-		s.searched, s.dirs = out.At, nil
-		for _, pid := range s.pids() {
+	pids := s.pids()
+	if out.At.Sub(s.searched) >= storageInterval || !slices.Equal(pids, s.of) || slices.ContainsFunc(s.dirs, broken) {
+		s.searched, s.of, s.dirs = out.At, pids, nil
+		for _, pid := range pids {
 			s.search(pid)
 		}
 	}
@@ -156,7 +157,5 @@ func (s *storage) ext4(m node.Mount, name string) int64 {
 	if err != nil {
 		return 0
 	}
-	b, _ := node.ReadFile(s.sysfs, "fs/ext4", filepath.Base(device), name)
-	n, _ := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // 0 where it cannot be read
-	return n
+	return max(0, node.Number(filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device), name)))
 }

@@ -110,7 +110,6 @@ func (i *Incident) summarize() {
 	}
 }
 
-// validID matches the ids of incidents.
 var validID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$`)
 
 func newID(opened time.Time) string {

@@ -3,6 +3,7 @@ package incident
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,8 +13,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
-
-const draft = "draft.tmp" // renamed to an incident's name once it is complete
 
 // ErrUnknown is wrapped by the error about an id that no incident has.
 var ErrUnknown = errors.New("no such incident")
@@ -85,8 +84,7 @@ func Decode(b []byte) (*Incident, error) {
 	return &one, nil
 }
 
-// Read reads the heads of the incidents in a directory, newest first. bad holds an
-// error for each file that cannot be read.
+// Read reads the heads of the incidents in a directory, newest first. bad is why files cannot be read, one error each.
 func Read(dir string) (list []Summary, bad []error, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -126,7 +124,12 @@ func ReadOne(dir, id string) (*Incident, error) {
 
 // ReadFile reads an incident from a file.
 func ReadFile(path string) (*Incident, error) {
-	b, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it is only read
+	b, err := io.ReadAll(io.LimitReader(f, maxRead))
 	if err != nil {
 		return nil, err
 	}

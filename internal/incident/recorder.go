@@ -24,6 +24,8 @@ const (
 	// MaxFileBytes is the largest size of one.
 	MaxFileBytes = 512 << 10
 
+	draft           = "draft.tmp"      // renamed to an incident's name once it is complete
+	maxRead         = 8 << 20          // bytes of a file that are read
 	maxUnsaved      = 8                // incidents that wait for the disk; older ones are lost
 	maxMoments      = 64               // of a timeline; the first and the newest stay
 	sampleWait      = 5 * time.Second  // of a recovered incident, for samples of after its end
@@ -42,14 +44,12 @@ type Recorder struct {
 	writeFile    func(path string, content []byte) error
 	failed       logging.OnChange[bool]
 
-	// mu guards the following fields. It is never held over a read, a write or an
-	// encoding.
+	// mu guards the following fields. It is never held over a read, a write or an encoding.
 	mu   sync.Mutex
 	list []Summary        // newest first
 	well *health.Snapshot // the newest healthy one
 	open *story
-	// unsaved are the versions that the disk lacks, at most one of an incident, newest
-	// first. They never change.
+	// unsaved are the versions that the disk lacks, one of an incident, newest first. They never change.
 	unsaved []*Incident
 }
 
@@ -122,16 +122,14 @@ func (r *Recorder) recover(o *story, s *health.Snapshot) (over bool) {
 	return true
 }
 
-// put lists the present version of an incident that is open, or ends; due: it is to be
-// written.
+// put lists the present version of an incident that is open, or ends; due: it is to be written.
 func (r *Recorder) put(o *story, due bool) {
 	doc := o.document()
 	r.list[0] = doc.Summary
 	if !due {
 		return
 	}
-	older := func(u *Incident) bool { return u.ID == doc.ID }
-	r.unsaved = slices.Insert(slices.DeleteFunc(r.unsaved, older), 0, doc)
+	r.unsaved = slices.Insert(slices.DeleteFunc(r.unsaved, func(u *Incident) bool { return u.ID == doc.ID }), 0, doc)
 	if len(r.unsaved) > maxUnsaved {
 		lost := r.unsaved[maxUnsaved].ID
 		r.unsaved = r.unsaved[:maxUnsaved]

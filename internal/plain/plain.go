@@ -17,8 +17,11 @@ import (
 // that reverse or hide text.
 func Text(s string) string {
 	quoted := strconv.Quote(s)
-	return strings.NewReplacer(`\"`, `"`, `\\`, `\`).Replace(quoted[1 : len(quoted)-1])
+	return unescaper.Replace(quoted[1 : len(quoted)-1])
 }
+
+// unescaper undoes what strconv.Quote escapes and no display takes for a command.
+var unescaper = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
 
 // Cut returns at most the first 256 bytes of a text.
 func Cut(s string) string {

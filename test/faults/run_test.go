@@ -80,7 +80,8 @@ func (b *bench) run(f *fault) (r result) {
 	}
 	b.injected = time.Now()
 	began := b.injected
-	undo := sync.OnceFunc(f.make(b))
+	end, once := f.make(b), sync.Once{}
+	undo := func() { once.Do(end) } // under sync.OnceFunc t.FailNow would panic
 	defer undo()
 	named, ok := w.Find(b.injected, f.limit, func(s lab.Sight) bool { return s.Reason == f.want })
 	r.named = -1

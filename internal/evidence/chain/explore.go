@@ -151,7 +151,7 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 		// A shim that is being started has the same arguments for a moment, and the
 		// command that starts it too.
 		if n := len(args); n > 0 && args[n-1] != "start" && args[n-1] != "delete" {
-			id := shimID(p, args)
+			id := p.ShimID(args)
 			byID[id] = append(byID[id], p.PID)
 		}
 	}

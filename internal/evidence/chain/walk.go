@@ -13,7 +13,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
@@ -116,21 +115,12 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int, kind he
 func (e *Explorer) linkOf(ctx context.Context, p node.Process, kind health.LinkKind) health.Link {
 	l := health.Link{Kind: cmp.Or(kind, e.kindOf(ctx, p)), Name: p.Comm, PID: p.PID}
 	if l.Kind == health.KindShim {
-		l.RuntimeID = shimID(p, e.table.Args(p.ID()))
+		l.RuntimeID = p.ShimID(e.table.Args(p.ID()))
 		if e.symptom.Pod != nil && l.RuntimeID != "" {
 			l.Pod = e.symptom.Pod(l.RuntimeID)
 		}
 	}
 	return l
-}
-
-// shimID returns the sandbox or container that a shim or conmon serves, "" where its
-// arguments do not name it.
-func shimID(p node.Process, args []string) string {
-	if strings.HasPrefix(p.Comm, "conmon") {
-		return node.ArgValue(args, "c")
-	}
-	return node.ArgValue(args, "id")
 }
 
 // finish makes the texts of a chain safe to show, and sets since when each link has been

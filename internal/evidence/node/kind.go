@@ -51,6 +51,22 @@ func SharesNamespaces(procfs string, pid, other int, kinds ...string) bool {
 	return true
 }
 
+// ShimID returns the id of the sandbox or container that a shim or conmon serves, by its
+// arguments; "" where they name none.
+func (p Process) ShimID(args []string) string {
+	name := "id"
+	if strings.HasPrefix(p.Comm, "conmon") {
+		name = "c"
+	}
+	id := ArgValue(args, name)
+	if len(id) > 128 || strings.Trim(id, idChars) != "" {
+		return ""
+	}
+	return id
+}
+
+const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+
 // lasting are the names of children that run for long by design: decompressors, port
 // forwarding, and daemons that dockerd starts.
 var lasting = []string{

@@ -3,6 +3,7 @@ package node
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -71,4 +72,19 @@ func TestSharesNamespaces(t *testing.T) {
 	if !SharesNamespaces(t.TempDir(), 1, 2, "pid") {
 		t.Error("what cannot be read is no difference")
 	}
+}
+
+func FuzzShimID(f *testing.F) {
+	f.Add("containerd-shim", "shim\x00-namespace\x00k8s.io\x00-id\x000a1b")
+	f.Add("containerd-shim", "shim\x00--id=0a1b")
+	f.Add("containerd-shim", "shim\x00-id")
+	f.Add("conmon", "conmon\x00-c\x00f00d\x00-n\x00k8s_POD_a_b_c_0")
+	f.Add("conmon", "conmon\x00-c\x00\n\x1b[31m\x00-n\x00k8s_POD_")
+	f.Add("", "\x00\x00-\x00--")
+	f.Fuzz(func(t *testing.T, comm, line string) {
+		id := Process{Comm: comm}.ShimID(SplitArgs([]byte(line)))
+		if strings.Trim(id, idChars) != "" || len(id) > 128 || !strings.Contains(line, id) {
+			t.Errorf("%q of %q", id, line)
+		}
+	})
 }
