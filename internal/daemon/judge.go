@@ -211,13 +211,26 @@ func (d *Daemon) logVerdict(s *health.Snapshot) bool {
 	level := map[health.State]zapcore.Level{
 		health.StateUnhealthy: zapcore.ErrorLevel, health.StateDegraded: zapcore.WarnLevel,
 	}[v.State] // else zapcore.InfoLevel
-	d.log.Log(level, "verdict changed",
+	fields := []zap.Field{
 		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
 		zap.String("from_state", string(from.State)), zap.String("from_reason", from.Reason),
-		zap.Strings("evidence", evidence), zap.Strings("also", also),
-		zap.Durationp("rules_fail_in_seconds", v.RulesFailIn), zap.Durationp("not_ready_in_seconds", v.NotReadyIn),
-		zap.Durationp("not_ready_in_latest_seconds", v.NotReadyInLatest),
-		zap.String("kubelet_message", v.KubeletMessage), zap.String("next", v.Next))
+	}
+	for _, f := range []struct {
+		zap.Field
+
+		known bool
+	}{
+		{zap.Strings("evidence", evidence), evidence != nil}, {zap.Strings("also", also), also != nil},
+		{zap.Durationp("rules_fail_in_seconds", v.RulesFailIn), v.RulesFailIn != nil},
+		{zap.Durationp("not_ready_in_seconds", v.NotReadyIn), v.NotReadyIn != nil},
+		{zap.Durationp("not_ready_in_latest_seconds", v.NotReadyInLatest), v.NotReadyInLatest != nil},
+		{zap.String("kubelet_message", v.KubeletMessage), v.KubeletMessage != ""}, {zap.String("next", v.Next), v.Next != ""},
+	} {
+		if f.known {
+			fields = append(fields, f.Field)
+		}
+	}
+	d.log.Log(level, "verdict changed", fields...)
 	return true
 }
 
