@@ -54,19 +54,17 @@ func TestStatusConditions(t *testing.T) {
 func TestSingleQuestions(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{})
 	pod := rt.AddPod(fakeruntime.PodSpec{Containers: []string{"server"}})
-	rt.ExitContainer(pod.ContainerIDs[0], 137, "OOMKilled")
 	c, _ := clientOf(t, rt, Options{})
-	if code, err := c.ContainerStatus(t.Context(), pod.ContainerIDs[0]); err != nil || code != 137 {
-		t.Errorf("exit code %d, %v", code, err)
+	if err := c.StatusOf(t.Context(), &Entry{ID: pod.ContainerIDs[0]}); err != nil {
+		t.Error(err)
 	}
-	if _, err := c.ContainerStatus(t.Context(), "nobody"); failure(t, err).Code != CodeNotFound {
-		t.Errorf("%v, want NotFound", err)
-	}
-	if e := failure(t, c.PodSandboxStatus(t.Context(), "nobody")); e.Code != CodeNotFound {
-		t.Errorf("%+v, want NotFound", e)
+	for _, sandbox := range []bool{false, true} {
+		if e := failure(t, c.StatusOf(t.Context(), &Entry{Sandbox: sandbox, ID: "nobody"})); e.Code != CodeNotFound {
+			t.Errorf("%+v, want NotFound", e)
+		}
 	}
 	rt.Set("PodSandboxStatus", fakeruntime.Empty())
-	if err := c.PodSandboxStatus(t.Context(), pod.SandboxID); err != nil {
+	if err := c.StatusOf(t.Context(), &Entry{Sandbox: true, ID: pod.SandboxID}); err != nil {
 		t.Errorf("an empty answer: %v", err)
 	}
 }
@@ -83,24 +81,20 @@ func sameLists(t *testing.T, rt *fakeruntime.Runtime, c *Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, k := map[string]Sandbox{}, map[string]Container{}
+	want, got := map[string]Entry{}, map[string]Entry{}
 	for _, p := range wantS {
-		s[p.Id] = plainSandbox(p)
+		want["sandbox "+p.Id] = plainSandbox(p)
 	}
 	for _, p := range wantC {
-		k[p.Id] = plainContainer(p)
+		want["container "+p.Id] = plainContainer(p)
 	}
-	gotS, gotC := map[string]Sandbox{}, map[string]Container{}
-	for _, v := range sandboxes {
-		gotS[v.ID] = *v
+	for _, e := range sandboxes {
+		got["sandbox "+e.ID] = *e
 	}
-	for _, v := range containers {
-		gotC[v.ID] = *v
+	for _, e := range containers {
+		got["container "+e.ID] = *e
 	}
-	if diff := cmp.Diff(s, gotS); diff != "" || len(sandboxes) != len(wantS) {
-		t.Errorf("sandboxes (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(k, gotC); diff != "" || len(containers) != len(wantC) {
-		t.Errorf("containers (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, got); diff != "" || len(sandboxes) != len(wantS) || len(containers) != len(wantC) {
+		t.Errorf("%d sandboxes, %d containers (-want +got):\n%s", len(sandboxes), len(containers), diff)
 	}
 }

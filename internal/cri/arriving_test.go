@@ -18,7 +18,7 @@ func TestArriving(t *testing.T) {
 	}
 	c, _ := clientOf(t, rt, Options{})
 	for _, container := range list {
-		if err := c.Answers(t.Context(), false, container.ID); err != nil {
+		if err := c.Answers(t.Context(), container); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -60,7 +60,7 @@ func TestLongTextsAreCut(t *testing.T) {
 	for what, text := range map[string]string{
 		"a runtime's name": v.RuntimeName, "a version": v.RuntimeVersion, "a condition's reason": s.NetworkReady.Reason,
 		"a condition's message": s.NetworkReady.Message, "an error": failure(t, failed).Message,
-		"an id": list[0].ID, "a uid": list[0].PodUID, "a name": list[0].Name, "a namespace": list[0].Namespace,
+		"an id": list[0].ID, "a uid": list[0].PodUID, "a name": list[0].PodName, "a namespace": list[0].PodNamespace,
 	} {
 		if len(text) > maxMessage || !strings.HasPrefix(long, text) || text == "" {
 			t.Errorf("%s has %d bytes", what, len(text))

@@ -61,8 +61,8 @@ type session struct {
 	path   string
 	conn   *grpc.ClientConn // guarded by the client's mu; nil while there is no socket
 
-	sandboxes  *listReader[Sandbox]
-	containers *listReader[Container]
+	sandboxes  *listReader
+	containers *listReader
 	trackers   map[string]*tracker // by operation
 	arrivals   arrivals
 	lastDial   atomic.Pointer[DialResult]

@@ -77,8 +77,8 @@ func calls(c *Client, sandbox, container string) map[string]func(context.Context
 		OpStatus:           func(ctx context.Context) error { _, err := c.Status(ctx); return err },
 		OpListPodSandbox:   func(ctx context.Context) error { _, err := c.ListPodSandbox(ctx); return err },
 		OpListContainers:   func(ctx context.Context) error { _, err := c.ListContainers(ctx); return err },
-		OpPodSandboxStatus: func(ctx context.Context) error { return c.PodSandboxStatus(ctx, sandbox) },
-		OpContainerStatus:  func(ctx context.Context) error { _, err := c.ContainerStatus(ctx, container); return err },
+		OpPodSandboxStatus: func(ctx context.Context) error { return c.StatusOf(ctx, &Entry{Sandbox: true, ID: sandbox}) },
+		OpContainerStatus:  func(ctx context.Context) error { return c.StatusOf(ctx, &Entry{ID: container}) },
 	}
 }
 

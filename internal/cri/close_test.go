@@ -24,7 +24,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 				c, seen := clientOf(t, rt, Options{})
 				ended := make(chan error, 3)
 				for range 3 {
-					go func() { _, err := c.ContainerStatus(t.Context(), "c"); ended <- err }()
+					go func() { ended <- c.StatusOf(t.Context(), &Entry{ID: "c"}) }()
 				}
 				time.Sleep(7 * time.Second)
 				synctest.Wait()

@@ -33,11 +33,11 @@ func TestConcurrentCalls(t *testing.T) {
 				default:
 				}
 				pod := pods[n%len(pods)]
-				if err := c.PodSandboxStatus(t.Context(), pod.SandboxID); err != nil {
+				if err := c.StatusOf(t.Context(), &Entry{Sandbox: true, ID: pod.SandboxID}); err != nil {
 					t.Errorf("sandbox %s: %v", pod.SandboxID, err)
 					return
 				}
-				_, err := c.ContainerStatus(t.Context(), pod.ContainerIDs[1])
+				err := c.StatusOf(t.Context(), &Entry{ID: pod.ContainerIDs[1]})
 				var e *health.CallError
 				if errors.As(err, &e) && e.Code == CodeNotFound {
 					continue // churned away

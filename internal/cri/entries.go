@@ -29,34 +29,32 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
 }
 
-func sandboxReader() *listReader[Sandbox] { return newReader(5, sandboxOf) }
+func sandboxReader() *listReader { return newReader(5, sandboxOf) }
 
-func containerReader() *listReader[Container] { return newReader(8, containerOf) }
+func containerReader() *listReader { return newReader(8, containerOf) }
 
-func sandboxOf(p *runtimeapi.PodSandbox) *Sandbox {
-	m := p.GetMetadata()
-	return &Sandbox{
-		ID:          clip(p.GetId(), maxName),
-		HasMetadata: m != nil,
-		PodUID:      clip(m.GetUid(), maxName),
-		Name:        clip(m.GetName(), maxName),
-		Namespace:   clip(m.GetNamespace(), maxName),
-		Ready:       p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
-		CreatedAt:   p.GetCreatedAt(),
+func sandboxOf(p *runtimeapi.PodSandbox) *Entry {
+	m, id := p.GetMetadata(), clip(p.GetId(), maxName)
+	e := &Entry{
+		Sandbox: true, ID: id, SandboxID: id, Ignored: m == nil || id == "", State: StateExited, CreatedAt: p.GetCreatedAt(),
+		PodUID: clip(m.GetUid(), maxName), PodName: clip(m.GetName(), maxName), PodNamespace: clip(m.GetNamespace(), maxName),
 	}
+	if p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+		e.State = StateRunning
+	}
+	return e
 }
 
-func containerOf(p *runtimeapi.Container) *Container {
+func containerOf(p *runtimeapi.Container) *Entry {
 	m := p.GetMetadata()
-	return &Container{
+	return &Entry{
 		ID:           clip(p.GetId(), maxName),
 		SandboxID:    clip(p.GetPodSandboxId(), maxName),
-		HasMetadata:  m != nil,
 		Name:         clip(m.GetName(), maxName),
-		HasImage:     p.GetImage() != nil,
 		PodUID:       clip(p.GetLabels()[labelPodUID], maxName),
 		PodName:      clip(p.GetLabels()[labelPodName], maxName),
 		PodNamespace: clip(p.GetLabels()[labelPodNamespace], maxName),
+		Ignored:      p.GetId() == "" || m == nil || p.GetImage() == nil,
 		State:        State(min(uint32(p.GetState()), uint32(StateUnknown))), // as the kubelet maps other numbers
 		CreatedAt:    p.GetCreatedAt(),
 	}

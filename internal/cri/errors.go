@@ -27,6 +27,16 @@ const notInitialized = "server is not initialized yet"
 // (google.golang.org/grpc rpc_util.go).
 const unmarshalFailed = "failed to unmarshal the received message"
 
+// AsError returns the error of a call as it is, nil for none. Any other error becomes one
+// with code Unknown.
+func AsError(err error) *health.CallError {
+	e, ok := errors.AsType[*health.CallError](err)
+	if err != nil && !ok {
+		e = &health.CallError{Code: CodeUnknown, Message: err.Error()}
+	}
+	return e
+}
+
 // errorOf turns a failed call's error into plain values.
 func errorOf(op string, err error) *health.CallError {
 	s := status.Convert(err)

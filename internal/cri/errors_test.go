@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -146,5 +147,12 @@ func TestForeign(t *testing.T) {
 		if e := (&health.CallError{Code: CodeUnavailable, Message: tt.message}); Foreign(e) != tt.want {
 			t.Errorf("foreign %t, want %t: %s", Foreign(e), tt.want, tt.message)
 		}
+	}
+}
+
+// TestAsError: an error of another kind becomes a call's.
+func TestAsError(t *testing.T) {
+	if e := AsError(errors.New("boom")); e.Code != CodeUnknown || e.Message != "boom" || AsError(nil) != nil {
+		t.Errorf("%+v", e)
 	}
 }

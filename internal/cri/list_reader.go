@@ -34,21 +34,21 @@ var (
 // changes neither labels nor annotations of an id.
 //
 // A listReader is safe for concurrent use.
-type listReader[T any] struct {
-	decode func(raw []byte) (*T, error)
+type listReader struct {
+	decode func(raw []byte) (*Entry, error)
 	labels protowire.Number // the first field that is a map
 
 	mu      sync.Mutex
-	last    []*T                    // the last list that was read
-	items   map[string]*listItem[T] // of the last list, by id
-	round   uint64                  // counts the lists
-	values  []*T                    // of the list that is being read
-	changed bool                    // an item of it was decoded
+	last    []*Entry             // the last list that was read
+	items   map[string]*listItem // of the last list, by id
+	round   uint64               // counts the lists
+	values  []*Entry             // of the list that is being read
+	changed bool                 // an item of it was decoded
 }
 
 // listItem is an item with what identifies its encoding.
-type listItem[T any] struct {
-	value *T
+type listItem struct {
+	value *Entry
 	round uint64 // the last list that holds it
 	hash  uint64 // of the bytes before the labels
 	end   uint32 // the size of these bytes
@@ -56,11 +56,11 @@ type listItem[T any] struct {
 }
 
 // newReader returns a reader of items that are encoded as an M.
-func newReader[T, M any, P interface {
+func newReader[M any, P interface {
 	*M
 	proto.Message
-}](labels protowire.Number, of func(P) *T) *listReader[T] {
-	return &listReader[T]{labels: labels, items: map[string]*listItem[T]{}, decode: func(raw []byte) (*T, error) {
+}](labels protowire.Number, of func(P) *Entry) *listReader {
+	return &listReader{labels: labels, items: map[string]*listItem{}, decode: func(raw []byte) (*Entry, error) {
 		m := P(new(M))
 		if err := proto.Unmarshal(raw, m); err != nil {
 			return nil, fmt.Errorf("read an item of a list: %w", err)
@@ -69,18 +69,18 @@ func newReader[T, M any, P interface {
 	}}
 }
 
-func (r *listReader[T]) lastList() []*T {
+func (r *listReader) lastList() []*Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
 }
 
 // read returns the items of a list, immutable. After an error it remembers no item.
-func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
+func (r *listReader) read(data mem.BufferSlice) ([]*Entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.round++
-	r.changed, r.values = false, make([]*T, 0, len(r.last))
+	r.changed, r.values = false, make([]*Entry, 0, len(r.last))
 	in := data.Reader()
 	defer func() { _ = in.Close() }()
 	var raw []byte
@@ -92,7 +92,7 @@ func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 		}
 	}
 	if r.changed || len(r.values) != len(r.last) { // else each item is one of the last list's, and none is there twice
-		maps.DeleteFunc(r.items, func(_ string, it *listItem[T]) bool { return it.round != r.round })
+		maps.DeleteFunc(r.items, func(_ string, it *listItem) bool { return it.round != r.round })
 		r.last = r.values
 	}
 	return r.last, nil
@@ -100,7 +100,7 @@ func (r *listReader[T]) read(data mem.BufferSlice) ([]*T, error) {
 
 // field reads one field of an answer into buf, which it returns. Items have the number 1. A
 // field without a length is an error: no list of runtime.v1 has one.
-func (r *listReader[T]) field(in *mem.Reader, buf []byte) ([]byte, error) {
+func (r *listReader) field(in *mem.Reader, buf []byte) ([]byte, error) {
 	tag, err := binary.ReadUvarint(in)
 	num, typ := protowire.DecodeTag(tag)
 	if err != nil || !num.IsValid() || typ != protowire.BytesType {
@@ -118,7 +118,7 @@ func (r *listReader[T]) field(in *mem.Reader, buf []byte) ([]byte, error) {
 }
 
 // item adds an item to the list. The second one with an id is decoded.
-func (r *listReader[T]) item(raw []byte) error {
+func (r *listReader) item(raw []byte) error {
 	if len(r.values) == MaxEntries {
 		return errTooMany
 	}
@@ -135,7 +135,7 @@ func (r *listReader[T]) item(raw []byte) error {
 	}
 	r.values, r.changed = append(r.values, value), true
 	if end := r.prefix(raw); end > 0 && len(id) > 0 && len(id) <= maxName {
-		r.items[string(id)] = &listItem[T]{
+		r.items[string(id)] = &listItem{
 			value: value, round: r.round, hash: hash(raw[:end]), end: uint32(end), size: uint32(len(raw)),
 		}
 	}
@@ -157,7 +157,7 @@ func idOf(raw []byte) []byte {
 
 // prefix returns the size of the fields before the labels. It is 0 if the fields are not
 // in the order of their numbers, or one before the labels occurs twice.
-func (r *listReader[T]) prefix(raw []byte) (end int) {
+func (r *listReader) prefix(raw []byte) (end int) {
 	last := protowire.Number(0)
 	for at := 0; at < len(raw); {
 		num, _, n := protowire.ConsumeField(raw[at:])

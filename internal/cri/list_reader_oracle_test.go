@@ -13,14 +13,14 @@ import (
 )
 
 // listKind is one of the two lists with its oracle, the generated decoder.
-type listKind[T any] struct {
-	reader func() *listReader[T]
-	decode func([]byte) ([]T, error)
+type listKind struct {
+	reader func() *listReader
+	decode func([]byte) ([]Entry, error)
 	labels protowire.Number // the first field that is a map
 }
 
-func sandboxKind() listKind[Sandbox] {
-	return listKind[Sandbox]{func() *listReader[Sandbox] { return newReader(5, sandboxOf) }, func(b []byte) (out []Sandbox, err error) {
+func sandboxKind() listKind {
+	return listKind{sandboxReader, func(b []byte) (out []Entry, err error) {
 		var m runtimeapi.ListPodSandboxResponse
 		err = proto.Unmarshal(b, &m)
 		for _, p := range m.Items {
@@ -30,8 +30,8 @@ func sandboxKind() listKind[Sandbox] {
 	}, 5}
 }
 
-func containerKind() listKind[Container] {
-	return listKind[Container]{func() *listReader[Container] { return newReader(8, containerOf) }, func(b []byte) (out []Container, err error) {
+func containerKind() listKind {
+	return listKind{containerReader, func(b []byte) (out []Entry, err error) {
 		var m runtimeapi.ListContainersResponse
 		err = proto.Unmarshal(b, &m)
 		for _, p := range m.Containers {
@@ -41,48 +41,52 @@ func containerKind() listKind[Container] {
 	}, 8}
 }
 
-func plainSandbox(p *runtimeapi.PodSandbox) Sandbox {
-	s := Sandbox{ID: p.Id, Ready: p.State == 0, CreatedAt: p.CreatedAt}
-	if m := p.Metadata; m != nil {
-		s.HasMetadata, s.PodUID, s.Name, s.Namespace = true, m.Uid, m.Name, m.Namespace
+func plainSandbox(p *runtimeapi.PodSandbox) Entry {
+	e := Entry{Sandbox: true, ID: p.Id, SandboxID: p.Id, State: StateExited, CreatedAt: p.CreatedAt, Ignored: p.Id == "" || p.Metadata == nil}
+	if p.State == 0 {
+		e.State = StateRunning
 	}
-	return s
+	if m := p.Metadata; m != nil {
+		e.PodUID, e.PodName, e.PodNamespace = m.Uid, m.Name, m.Namespace
+	}
+	return e
 }
 
-func plainContainer(p *runtimeapi.Container) Container {
-	c := Container{
-		ID: p.Id, SandboxID: p.PodSandboxId, HasImage: p.Image != nil, CreatedAt: p.CreatedAt,
+func plainContainer(p *runtimeapi.Container) Entry {
+	e := Entry{
+		ID: p.Id, SandboxID: p.PodSandboxId, CreatedAt: p.CreatedAt,
+		Ignored:      p.Id == "" || p.Metadata == nil || p.Image == nil,
 		PodUID:       p.Labels["io.kubernetes.pod.uid"],
 		PodName:      p.Labels["io.kubernetes.pod.name"],
 		PodNamespace: p.Labels["io.kubernetes.pod.namespace"],
 		State:        StateUnknown,
 	}
 	if p.State >= 0 && p.State <= 2 {
-		c.State = State(p.State)
+		e.State = State(p.State)
 	}
 	if m := p.Metadata; m != nil {
-		c.HasMetadata, c.Name = true, m.Name
+		e.Name = m.Name
 	}
-	return c
+	return e
 }
 
 // rememberer is the generated decoder with one rule on top: an item keeps its
 // value while its size and its bytes up to the labels are those of the last list. The
 // second one with an id is decoded.
-type rememberer[T any] struct {
-	kind  listKind[T]
-	known map[string]remembered[T]
+type rememberer struct {
+	kind  listKind
+	known map[string]remembered
 }
 
-type remembered[T any] struct {
+type remembered struct {
 	prefix string
 	size   int
-	value  T
+	value  Entry
 }
 
-func (r *rememberer[T]) read(b []byte) (out []T, err error) {
+func (r *rememberer) read(b []byte) (out []Entry, err error) {
 	last := r.known
-	r.known = map[string]remembered[T]{}
+	r.known = map[string]remembered{}
 	defer func() {
 		if err != nil {
 			r.known = nil
@@ -104,7 +108,7 @@ func (r *rememberer[T]) read(b []byte) (out []T, err error) {
 	return out, err
 }
 
-func (r *rememberer[T]) item(raw []byte, last map[string]remembered[T]) (v T, err error) {
+func (r *rememberer) item(raw []byte, last map[string]remembered) (v Entry, err error) {
 	fields, _ := fieldsOf(raw)
 	id, prefix, stable := "", "", true
 	for i, f := range fields {
@@ -126,7 +130,7 @@ func (r *rememberer[T]) item(raw []byte, last map[string]remembered[T]) (v T, er
 		return v, err
 	}
 	if stable && id != "" && len(id) <= maxName {
-		r.known[id] = remembered[T]{prefix, len(raw), list[0]}
+		r.known[id] = remembered{prefix, len(raw), list[0]}
 	}
 	return list[0], nil
 }
@@ -158,9 +162,9 @@ func fieldsOf(b []byte) (fields []wireField, broken []byte) {
 
 // sameAsOracles compares a fresh reader with the generated decoder for each answer, and
 // one reader over all answers, whole and in pieces, with the rememberer.
-func sameAsOracles[T any](t testing.TB, k listKind[T], answers ...[]byte) {
+func sameAsOracles(t testing.TB, k listKind, answers ...[]byte) {
 	t.Helper()
-	r, inPieces, oracle := k.reader(), k.reader(), &rememberer[T]{kind: k}
+	r, inPieces, oracle := k.reader(), k.reader(), &rememberer{kind: k}
 	for i, b := range answers {
 		if fields, _ := fieldsOf(b); slices.ContainsFunc(fields, func(f wireField) bool { return f.typ != protowire.BytesType }) {
 			return // the reader refuses it
@@ -183,12 +187,12 @@ func sameAsOracles[T any](t testing.TB, k listKind[T], answers ...[]byte) {
 	}
 }
 
-func sameAnswer[T any](t testing.TB, who string, b []byte, want []T, wantErr error, got []*T, err error) {
+func sameAnswer(t testing.TB, who string, b []byte, want []Entry, wantErr error, got []*Entry, err error) {
 	t.Helper()
 	if (err != nil) != (wantErr != nil) {
 		t.Fatalf("%s of %x: %v; want %v", who, b, err, wantErr)
 	}
-	var values []T
+	var values []Entry
 	for _, it := range got {
 		values = append(values, *it)
 	}
@@ -198,6 +202,6 @@ func sameAnswer[T any](t testing.TB, who string, b []byte, want []T, wantErr err
 }
 
 // read reads an answer that came in one piece.
-func read[T any](r *listReader[T], b []byte) ([]*T, error) {
+func read(r *listReader, b []byte) ([]*Entry, error) {
 	return r.read(mem.BufferSlice{mem.SliceBuffer(b)})
 }

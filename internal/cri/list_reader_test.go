@@ -181,7 +181,7 @@ func TestListReader(t *testing.T) {
 	readOddLists(t, containerKind(), oddContainers(t))
 }
 
-func readOddLists[T any](t *testing.T, k listKind[T], lists map[string][]byte) {
+func readOddLists(t *testing.T, k listKind, lists map[string][]byte) {
 	for _, name := range slices.Sorted(maps.Keys(lists)) {
 		one := lists["item: as it is"]
 		t.Run(name, func(t *testing.T) {
@@ -222,8 +222,8 @@ func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	_, list := model.Snapshot()
 	changed := list[7].Id
 	r := containerKind().reader()
-	first := map[string]*Container{}
-	var last []*Container
+	first := map[string]*Entry{}
+	var last []*Entry
 	for i := range 20 {
 		rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 		if at := slices.IndexFunc(list, func(c *runtimeapi.Container) bool { return c.Id == changed }); i == 19 {

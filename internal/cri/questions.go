@@ -43,78 +43,67 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, nil
 }
 
-// ListPodSandbox lists all sandboxes. The values are immutable, and the same as
+// ListPodSandbox lists all sandboxes. The entries are immutable, and the same as
 // last time where nothing changed.
-func (c *Client) ListPodSandbox(ctx context.Context) ([]*Sandbox, error) {
+func (c *Client) ListPodSandbox(ctx context.Context) ([]*Entry, error) {
 	s := c.session.Load()
-	return list(ctx, s, OpListPodSandbox, s.sandboxes, &runtimeapi.ListPodSandboxRequest{}, s.trackers[OpListPodSandbox])
+	return s.list(ctx, OpListPodSandbox, s.sandboxes, &runtimeapi.ListPodSandboxRequest{}, s.trackers[OpListPodSandbox])
 }
 
-// ListContainers lists all containers, exited ones too. The values are
-// immutable, and the same as last time where nothing changed.
-func (c *Client) ListContainers(ctx context.Context) ([]*Container, error) {
+// ListContainers lists all containers, exited ones too, as ListPodSandbox does.
+func (c *Client) ListContainers(ctx context.Context) ([]*Entry, error) {
 	s := c.session.Load()
-	return list(ctx, s, OpListContainers, s.containers, &runtimeapi.ListContainersRequest{}, s.trackers[OpListContainers])
+	return s.list(ctx, OpListContainers, s.containers, &runtimeapi.ListContainersRequest{}, s.trackers[OpListContainers])
 }
 
-func list[T any](
-	ctx context.Context, s *session, op string, r *listReader[T], req proto.Message, t *tracker,
-) (out []*T, err error) {
-	a := &answer{decode: func(b mem.BufferSlice) error { out, err = r.read(b); return err }}
-	if err = s.call(ctx, op, req, a, t); err != nil {
-		return nil, err
-	}
-	return out, nil
+func (s *session) list(ctx context.Context, op string, r *listReader, req proto.Message, t *tracker) ([]*Entry, error) {
+	var out []*Entry
+	a := &answer{decode: func(b mem.BufferSlice) (err error) { out, err = r.read(b); return err }}
+	err := s.call(ctx, op, req, a, t)
+	return out, err
 }
 
 // LastLists returns the last lists of sandboxes and of containers that were answered. They
 // may be of different times.
-func (c *Client) LastLists() (sandboxes []*Sandbox, containers []*Container) {
+func (c *Client) LastLists() (sandboxes, containers []*Entry) {
 	s := c.session.Load()
 	return s.sandboxes.lastList(), s.containers.lastList()
 }
 
 // PodLists lists the sandboxes and containers of one pod. The two calls count as
 // lists, but leave the history of the lists as it is.
-func (c *Client) PodLists(ctx context.Context, uid string) (sandboxes []*Sandbox, containers []*Container, err error) {
+func (c *Client) PodLists(ctx context.Context, uid string) (sandboxes, containers []*Entry, err error) {
 	s, selector := c.session.Load(), map[string]string{labelPodUID: uid}
-	sandboxes, err = list(ctx, s, OpListPodSandbox, sandboxReader(), &runtimeapi.ListPodSandboxRequest{
+	sandboxes, err = s.list(ctx, OpListPodSandbox, sandboxReader(), &runtimeapi.ListPodSandboxRequest{
 		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector},
 	}, nil)
 	if err == nil {
-		containers, err = list(ctx, s, OpListContainers, containerReader(), &runtimeapi.ListContainersRequest{
+		containers, err = s.list(ctx, OpListContainers, containerReader(), &runtimeapi.ListContainersRequest{
 			Filter: &runtimeapi.ContainerFilter{LabelSelector: selector},
 		}, nil)
 	}
 	return sandboxes, containers, err
 }
 
-// PodSandboxStatus asks for one sandbox, as the kubelet's inspection does.
-func (c *Client) PodSandboxStatus(ctx context.Context, id string) error {
-	return c.ask(ctx, OpPodSandboxStatus,
-		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}, &runtimeapi.PodSandboxStatusResponse{})
-}
-
-// ContainerStatus asks for one container, as the kubelet's inspection does. It returns
-// the exit code.
-func (c *Client) ContainerStatus(ctx context.Context, id string) (exitCode int32, err error) {
-	var m runtimeapi.ContainerStatusResponse
-	err = c.ask(ctx, OpContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: id}, &m)
-	return m.GetStatus().GetExitCode(), err
-}
-
-// Answers asks for the status of one container or sandbox, to find out whether that call is
-// answered while a list is not. It leaves no trace in the operation's history. The
-// error is a *health.CallError.
-func (c *Client) Answers(ctx context.Context, sandbox bool, id string) error {
-	op, a := OpContainerStatus, into(&runtimeapi.ContainerStatusResponse{})
-	var req proto.Message = &runtimeapi.ContainerStatusRequest{ContainerId: id}
-	if sandbox {
-		op, a = OpPodSandboxStatus, into(&runtimeapi.PodSandboxStatusResponse{})
-		req = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id}
-	}
+// StatusOf asks for one sandbox or container, as the kubelet's inspection does.
+func (c *Client) StatusOf(ctx context.Context, e *Entry) error {
 	s := c.session.Load()
-	err := s.call(ctx, op, req, a, nil)
+	return s.status(ctx, e, s.trackers[e.Operation()])
+}
+
+// Answers asks like StatusOf, to find out whether that call is answered while a list is
+// not. It leaves no trace in the operation's history.
+func (c *Client) Answers(ctx context.Context, e *Entry) error {
+	return c.session.Load().status(ctx, e, nil)
+}
+
+func (s *session) status(ctx context.Context, e *Entry, t *tracker) error {
+	var req proto.Message = &runtimeapi.ContainerStatusRequest{ContainerId: e.ID}
+	a := into(&runtimeapi.ContainerStatusResponse{})
+	if e.Sandbox {
+		req, a = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: e.ID}, into(&runtimeapi.PodSandboxStatusResponse{})
+	}
+	err := s.call(ctx, e.Operation(), req, a, t)
 	s.arrivals.single.Add(int64(a.bytes))
 	return err
 }

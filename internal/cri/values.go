@@ -25,39 +25,32 @@ func (s State) String() string {
 	return []string{"created", "running", "exited", "unknown"}[min(s, StateUnknown)]
 }
 
-// Sandbox is what a relist needs of one entry of ListPodSandbox. It is
-// immutable: while nothing about the entry changes, successive lists hold the
-// same pointer.
-type Sandbox struct {
-	ID string
-	// PodUID, Name and Namespace come from the entry's metadata. All are empty when
-	// HasMetadata is false.
-	PodUID, Name, Namespace string
-	HasMetadata             bool
-	// Ready tells SANDBOX_READY from everything else.
-	Ready bool
+// Entry is what a relist needs of a sandbox or a container in a list. It is immutable:
+// while nothing about it changes, successive lists hold the same pointer.
+type Entry struct {
+	Sandbox bool
+	// ID is its own id, SandboxID that of its sandbox: a sandbox has the same twice.
+	ID, SandboxID string
+	// Name is a container's, from its metadata.
+	Name string
+	// PodUID, PodName and PodNamespace come from a sandbox's metadata, and from the labels
+	// that the kubelet sets on a container; empty where they are missing.
+	PodUID, PodName, PodNamespace string
+	// Ignored reports whether the kubelet leaves the entry out: it has no id, no metadata,
+	// or is a container without an image (kuberuntime/helpers.go, toKubeContainer).
+	Ignored bool
+	// State of a sandbox is running while it is READY, and else exited, as the kubelet has it.
+	State State
 	// CreatedAt is in nanoseconds since the epoch.
 	CreatedAt int64
 }
 
-// Container is what a relist needs of one entry of ListContainers. It is
-// immutable: while nothing about the entry changes, successive lists hold the
-// same pointer.
-type Container struct {
-	ID        string
-	SandboxID string
-	// Name comes from the entry's metadata; HasMetadata is false where there is none.
-	Name        string
-	HasMetadata bool
-	// HasImage reports whether the entry names an image; the kubelet leaves out
-	// an entry that does not (kuberuntime/helpers.go, toKubeContainer).
-	HasImage bool
-	State    State
-	// PodUID, PodName and PodNamespace come from the labels that the kubelet
-	// sets (io.kubernetes.pod.uid, .name, .namespace); empty where it has not.
-	PodUID, PodName, PodNamespace string
-	// CreatedAt is in nanoseconds since the epoch.
-	CreatedAt int64
+// Operation is the call that asks for the entry alone.
+func (e *Entry) Operation() string {
+	if e.Sandbox {
+		return OpPodSandboxStatus
+	}
+	return OpContainerStatus
 }
 
 // Status is a Status answer. A condition that it does not hold is nil.

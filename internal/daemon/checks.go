@@ -3,12 +3,10 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/relist"
 )
 
 const (
@@ -86,8 +84,7 @@ func (d *Daemon) askStatus(ctx context.Context) {
 		return
 	}
 	if ctx.Err() == nil {
-		next.LastErr = nil
-		_ = errors.As(err, &next.LastErr)
+		next.LastErr = cri.AsError(err)
 		defer d.news.send()
 	}
 	d.status.Store(&next)
@@ -119,8 +116,7 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 		last.HangsSince = cmp.Or(last.HangsSince, now)
 		d.version.Store(&last)
 		_, err := d.client.Version(ctx)
-		var e *health.CallError
-		if !errors.As(err, &e) || e.Code != cri.CodeDeadlineExceeded {
+		if e := cri.AsError(err); e == nil || e.Code != cri.CodeDeadlineExceeded {
 			d.version.Store(&health.VersionCheck{Ended: time.Now()})
 		}
 	})
@@ -129,8 +125,8 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 // suspected reports whether another call than Version is unanswered, or a fresh connection
 // got no answer to Version.
 func (d *Daemon) suspected(now time.Time) bool {
-	s, status := d.loop.Snapshot(), d.status.Load()
-	return s.Phase != relist.Idle && now.Sub(s.PhaseStart) >= versionAfter ||
+	called, status := d.loop.Snapshot().Relist.PhaseStart, d.status.Load()
+	return !called.IsZero() && now.Sub(called) >= versionAfter ||
 		!status.InFlightSince.IsZero() && now.Sub(status.InFlightSince) >= versionAfter ||
 		d.dialer.Last().Stage == health.StageRPC
 }

@@ -153,8 +153,7 @@ func (d *Daemon) watch() error {
 		}
 		d.take(&kubelet.Found{Path: path, Source: "--runtime-endpoint"})
 	}
-	d.loop = relist.New(d.client, relist.Config{Period: cfg.RelistPeriod, RPCTimeout: cfg.RPCTimeout},
-		loopObserver{d.metrics, d.log})
+	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: d.metrics,
 		Serves: func(pid int) bool { // may be the runtime behind the held connection

@@ -112,9 +112,8 @@ func (d *Daemon) serves() func(context.Context, string) bool {
 		client := cri.New(cri.Options{Path: path, Dial: d.cfg.Dial, RPCTimeout: servesTimeout})
 		defer func() { _ = client.Close() }()
 		_, err := client.Version(ctx)
-		var e *health.CallError
-		if dial := client.LastDial(); dial != nil && dial.Err == nil && errors.As(err, &e) &&
-			e.Code == cri.CodeDeadlineExceeded {
+		e, dial := cri.AsError(err), client.LastDial()
+		if dial != nil && dial.Err == nil && e != nil && e.Code == cri.CodeDeadlineExceeded {
 			silent[path] = time.Now()
 		}
 		return err == nil

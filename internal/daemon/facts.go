@@ -67,7 +67,7 @@ func (d *Daemon) withPods(c *health.Children) *health.Children {
 	out := *c
 	out.Stuck = slices.Clone(c.Stuck)
 	for i := range out.Stuck {
-		out.Stuck[i].PodUID = d.listed(out.Stuck[i].Sandbox).uid
+		out.Stuck[i].PodUID = d.listed(out.Stuck[i].Sandbox).PodUID
 	}
 	return &out
 }

@@ -96,7 +96,7 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 			now := time.Now()
 			d.notePause(now)
 			// Ages are computed when they are read.
-			if !d.alert && !unanswered(d.loop.Snapshot().Start, now) && now.Sub(d.Published().At) < quietInterval {
+			if !d.alert && !unanswered(d.loop.Snapshot().Relist.Start, now) && now.Sub(d.Published().At) < quietInterval {
 				continue
 			}
 		case <-d.news:

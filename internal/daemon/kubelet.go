@@ -40,7 +40,6 @@ func (d *Daemon) completeFacts(f *health.Facts, now time.Time, held bool) {
 	if f.Config.RPCTimeout != k.timeout {
 		k.timeout = f.Config.RPCTimeout
 		d.client.SetRPCTimeout(k.timeout)
-		d.loop.SetRPCTimeout(k.timeout)
 	}
 	if process != nil && now.Sub(process.Started) >= kubeletSeenAfter {
 		again := process.Started.After(cmp.Or(k.started, d.started).Add(sameStart))

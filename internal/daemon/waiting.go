@@ -3,7 +3,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -87,7 +86,7 @@ func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) 
 		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
 		General:    of.Operation == cri.OpStatus,
 		RuntimePID: d.sources.PID(), DaemonPID: health.HopPID(f),
-		Pod:   func(id string) string { return d.listed(id).pod() },
+		Pod:   d.pod,
 		Lasts: func() bool { return true },
 		OthersAnswered: func() bool { // of.Operation hangs, and Version beside it is answered
 			v := d.version.Load()
@@ -102,7 +101,7 @@ func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) 
 	case of.IsList():
 		s.Lasts = func() bool {
 			s := d.loop.Snapshot()
-			return s.PhaseStart.Equal(of.Called) || s.Beside.PhaseStart.Equal(of.Called)
+			return s.Relist.PhaseStart.Equal(of.Called) || s.Beside.PhaseStart.Equal(of.Called)
 		}
 	case of.Suspected:
 		s.Lasts = func() bool { return d.inspecting(of.UID, of.Called) }
@@ -127,50 +126,14 @@ func (d *Daemon) inspecting(uid string, called time.Time) bool {
 
 // ask asks the held connection for a single container: a chain.Asker.
 func (d *Daemon) ask(ctx context.Context, t chain.Target) error {
-	err := d.client.Answers(ctx, t.Sandbox, t.ID)
-	var e *health.CallError
-	switch {
-	case !errors.As(err, &e):
-		return err
-	case e.Code == cri.CodeDeadlineExceeded && ctx.Err() != nil:
+	err := d.client.Answers(ctx, &cri.Entry{Sandbox: t.Sandbox, ID: t.ID})
+	switch e := cri.AsError(err); {
+	case e != nil && e.Code == cri.CodeDeadlineExceeded && ctx.Err() != nil:
 		return chain.ErrHangs
-	case e.Code == cri.CodeUnavailable || e.Code == cri.CodeCanceled:
+	case e != nil && (e.Code == cri.CodeUnavailable || e.Code == cri.CodeCanceled):
 		return err
 	default:
 		return nil // an error is an answer
-	}
-}
-
-// known is a sandbox or a container of the last lists.
-type known struct {
-	chain.Target
-
-	uid       string // of its pod
-	createdAt int64
-}
-
-// pod returns the namespace and name of its pod, "" where the lists name none.
-func (k known) pod() string {
-	if k.Pod == "" {
-		return ""
-	}
-	return k.Namespace + "/" + k.Pod
-}
-
-// known yields what the last lists held.
-func (d *Daemon) known(yield func(known) bool) {
-	sandboxes, containers := d.client.LastLists()
-	for _, s := range sandboxes {
-		t := chain.Target{Sandbox: true, ID: s.ID, SandboxID: s.ID, Namespace: s.Namespace, Pod: s.Name}
-		if !yield(known{t, s.PodUID, s.CreatedAt}) {
-			return
-		}
-	}
-	for _, c := range containers {
-		t := chain.Target{ID: c.ID, SandboxID: c.SandboxID, Namespace: c.PodNamespace, Pod: c.PodName, Container: c.Name}
-		if !yield(known{t, c.PodUID, c.CreatedAt}) {
-			return
-		}
 	}
 }
 
@@ -178,23 +141,40 @@ func (d *Daemon) known(yield func(known) bool) {
 // for: those of the sandboxes named first at first, then the newest. uid limits
 // them to one pod, "" for all.
 func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []chain.Target) {
-	all := slices.SortedStableFunc(d.known, func(a, b known) int { return cmp.Compare(b.createdAt, a.createdAt) })
+	list, containers := d.client.LastLists()
+	if !sandboxes {
+		list = containers
+	}
+	newest := func(a, b *cri.Entry) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) }
+	all := slices.SortedStableFunc(slices.Values(list), newest)
 	for _, named := range []bool{true, false} {
-		for _, k := range all {
-			if k.Sandbox == sandboxes && (uid == "" || k.uid == uid) && slices.Contains(first, k.SandboxID) == named {
-				out = append(out, k.Target)
+		for _, e := range all {
+			if (uid == "" || e.PodUID == uid) && slices.Contains(first, e.SandboxID) == named {
+				out = append(out, chain.Target{
+					Sandbox: e.Sandbox, ID: e.ID, SandboxID: e.SandboxID,
+					Namespace: e.PodNamespace, Pod: e.PodName, Container: e.Name,
+				})
 			}
 		}
 	}
 	return out
 }
 
-// listed returns the sandbox or container of the last lists with an id.
-func (d *Daemon) listed(id string) known {
-	for k := range d.known {
-		if k.ID == id && k.Pod != "" {
-			return k
+// listed returns the sandbox or container of the last lists with an id, and zero without
+// one whose pod is known.
+func (d *Daemon) listed(id string) *cri.Entry {
+	for _, e := range slices.Concat(d.client.LastLists()) {
+		if e.ID == id && e.PodName != "" {
+			return e
 		}
 	}
-	return known{}
+	return &cri.Entry{}
+}
+
+// pod returns namespace and name of the pod of a sandbox or container, "" while unknown.
+func (d *Daemon) pod(id string) string {
+	if e := d.listed(id); e.PodName != "" {
+		return e.PodNamespace + "/" + e.PodName
+	}
+	return ""
 }

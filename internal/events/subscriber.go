@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -143,7 +142,7 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	version, err := s.version(ctx)
 	if err != nil {
 		// The kubelet's stream breaks with its connection, but not in a runtime that hangs.
-		if e := asError(err); s.State().InUse && e.Code != cri.CodeDeadlineExceeded {
+		if e := cri.AsError(err); s.State().InUse && e.Code != cri.CodeDeadlineExceeded {
 			return s.failed(e)
 		}
 		return retryMost
@@ -183,7 +182,7 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 			Operation: cri.OpContainerEvents, Code: cri.CodeOK, Message: "the runtime ended the stream",
 		})
 	}
-	e := asError(err)
+	e := cri.AsError(err)
 	if e.Code == cri.CodeUnimplemented {
 		return s.without(Unsupported, "the runtime has no event stream: "+e.Message, retryUnsupported)
 	}
@@ -289,12 +288,4 @@ func (s *Subscriber) without(phase, why string, delay time.Duration) time.Durati
 		s.opts.Loop.RelyOnEvents(false)
 	}
 	return delay
-}
-
-func asError(err error) *health.CallError {
-	var e *health.CallError
-	if !errors.As(err, &e) {
-		e = &health.CallError{Operation: cri.OpContainerEvents, Code: cri.CodeUnknown, Message: err.Error()}
-	}
-	return e
 }

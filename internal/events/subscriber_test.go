@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -256,12 +255,5 @@ func TestNoSubscription(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestErrors: an error of another kind becomes one of this package.
-func TestErrors(t *testing.T) {
-	if e := asError(errors.New("boom")); e.Code != cri.CodeUnknown || e.Message != "boom" {
-		t.Errorf("%+v", e)
 	}
 }

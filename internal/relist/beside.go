@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -39,37 +40,30 @@ func (l *Loop) diagnose(life, ctx context.Context, inspections []*Inspection) {
 				return
 			case <-time.After(besidePeriod):
 			}
-			select {
-			case extra <- struct{}{}:
-				i := nextExtra(inspections, seen)
-				if i == nil {
-					<-extra
-					break
+			l.alone(extra, func() {
+				if i := nextExtra(inspections, seen); i != nil {
+					l.inspectExtra(ctx, i)
 				}
-				l.background(func() { defer func() { <-extra }(); l.inspectExtra(ctx, i) })
-			default:
-			}
-			select {
-			case l.beside <- struct{}{}:
-				l.background(func() { defer func() { <-l.beside }(); l.listBeside(life) })
-			default:
-			}
+			})
+			l.alone(l.beside, func() { l.listBeside(life) })
 		}
 	})
 }
 
+// alone runs f in the background unless one with the same token runs.
+func (l *Loop) alone(token chan struct{}, f func()) {
+	select {
+	case token <- struct{}{}:
+		l.background(func() { defer func() { <-token }(); f() })
+	default:
+	}
+}
+
 // listBeside makes a pair of lists beside the relists.
 func (l *Loop) listBeside(ctx context.Context) {
-	listed, res := l.list(ctx, func(p Phase, at time.Time) {
-		l.set(func(s *Snapshot) {
-			if p == ListingSandboxes {
-				s.Beside.Start = at
-			}
-			s.Beside.Phase, s.Beside.PhaseStart = p, at
-		})
-	})
+	listed, res := l.list(ctx, func(s *Snapshot) *health.InFlight { return &s.Beside.InFlight })
 	l.set(func(s *Snapshot) {
-		s.Beside.Phase, s.Beside.Start, s.Beside.PhaseStart = Idle, time.Time{}, time.Time{}
+		s.Beside.InFlight = health.InFlight{}
 		if ctx.Err() != nil {
 			return
 		}
@@ -107,5 +101,5 @@ func (l *Loop) inspectExtra(ctx context.Context, i *Inspection) {
 	ctx, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
 	l.set(func(s *Snapshot) { s.Extra = append(slices.Clip(s.Extra), i) })
-	_ = i.run(ctx, l.rt, extraTimeout) // its result is evidence
+	i.run(ctx, l.rt) // its result is evidence
 }

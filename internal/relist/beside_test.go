@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // panics is a runtime whose calls panic beside the relists.
@@ -15,8 +16,8 @@ type panics struct {
 	l *Loop
 }
 
-func (p panics) ListContainers(ctx context.Context) ([]*cri.Container, error) {
-	if p.l.Snapshot().Phase == Inspecting {
+func (p panics) ListContainers(ctx context.Context) ([]*cri.Entry, error) {
+	if p.l.Snapshot().Relist.Phase == health.PhaseInspect {
 		panic("a list beside the relists")
 	}
 	return p.world.ListContainers(ctx)
@@ -29,7 +30,7 @@ func TestPanicBeside(t *testing.T) {
 		w := newWorld(t)
 		w.add(3)
 		p := &panics{world: w}
-		p.l = New(p, Config{Period: time.Second, RPCTimeout: 2 * time.Minute}, newWatcher())
+		p.l = New(p, time.Second, newWatcher())
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- p.l.Run(ctx) }()

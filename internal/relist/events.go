@@ -51,7 +51,7 @@ func (l *Loop) Hint(uid string) {
 // RelyOnEvents sets EventedPeriod, or the generic period and a relist now.
 func (l *Loop) RelyOnEvents(on bool) {
 	l.set(func(s *Snapshot) {
-		s.Evented, s.Period = on, l.cfg.Period
+		s.Evented, s.Period = on, l.period
 		if on {
 			s.Period = EventedPeriod
 		}
@@ -74,12 +74,11 @@ func (l *Loop) relistPod(ctx context.Context, uid string) {
 		return
 	}
 	if w.cur == nil {
-		l.settle(w, nil)
+		l.settle(w)
 		return
 	}
-	i := newInspection(w.cur, w.failures)
-	if err := i.run(ctx, l.rt, hintTimeout); err == nil {
+	if newInspection(w.cur, w.failures).run(ctx, l.rt) {
 		l.obs.InspectionDone(true)
-		l.settle(w, i.exitCodes)
+		l.settle(w)
 	}
 }

@@ -3,6 +3,7 @@ package relist
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -12,9 +13,9 @@ import (
 // TestEventsOfOnePod: containers before sandboxes.
 func TestEventsOfOnePod(t *testing.T) {
 	rt := newScript()
-	l := New(rt, Config{}, newWatcher())
-	rt.sandboxes = []*cri.Sandbox{sandbox("u", "s", true)}
-	rt.containers = []*cri.Container{container("u", "c1", cri.StateRunning), container("u", "c2", cri.StateExited)}
+	l := New(rt, time.Second, newWatcher())
+	rt.sandboxes = []*cri.Entry{sandbox("u", "s", cri.StateRunning)}
+	rt.containers = []*cri.Entry{container("u", "c1", cri.StateRunning), container("u", "c2", cri.StateExited)}
 	l.relist(t.Context())
 	var got []string
 	for _, e := range drain(l) {

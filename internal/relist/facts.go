@@ -19,9 +19,9 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, h
 		Attempts: s.Attempts, LastSeen: s.Listed, Failures: s.Failures, AnsweredSince: s.AnsweredSince,
 		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(now),
 	}
-	m := health.Modelled{LastSeen: s.LastSeen, BusySince: s.Start}
-	if s.Phase == Inspecting {
-		m.InspectingSince = s.PhaseStart
+	m := health.Modelled{LastSeen: s.LastSeen, BusySince: s.Relist.Start}
+	if s.Relist.Phase == health.PhaseInspect {
+		m.InspectingSince = s.Relist.PhaseStart
 	}
 	for _, i := range slices.Concat(s.Inspections, s.Extra) {
 		if p, began, ended := i.State(); began && !ended {
@@ -50,47 +50,43 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, h
 // inFlight returns the relist under way, nil between two: a list, in the relist or
 // beside it, or else the inspections.
 func (s *Snapshot) inFlight(now time.Time) *health.InFlight {
-	phases := []health.Phase{"", health.PhaseListPodSandbox, health.PhaseListContainers, health.PhaseInspect}
-	listing := s.Phase == ListingSandboxes || s.Phase == ListingContainers
-	if b := s.Beside; b.Phase != Idle && now.Sub(b.PhaseStart) >= showBeside {
-		if !listing || b.PhaseStart.Before(s.PhaseStart) {
-			return &health.InFlight{Start: b.Start, Phase: phases[b.Phase], PhaseStart: b.PhaseStart}
-		}
-	}
-	if s.Phase == Idle {
+	in, b := s.Relist, s.Beside.InFlight
+	listing := in.Phase != "" && in.Phase != health.PhaseInspect
+	switch {
+	case b.Phase != "" && now.Sub(b.PhaseStart) >= showBeside && (!listing || b.PhaseStart.Before(in.PhaseStart)):
+		return &b
+	case in.Phase == "":
 		return nil
 	}
-	in := &health.InFlight{
-		Start: s.Start, Phase: phases[s.Phase], PhaseStart: s.PhaseStart, Pods: len(s.Inspections),
-	}
-	for _, i := range s.Inspections {
-		if _, _, ended := i.State(); ended {
-			in.Inspected++
-		}
-	}
-	return in
+	in.Pods = len(s.Inspections)
+	in.Inspected = in.Pods - len(s.waiting())
+	return &in
 }
 
 // remaining returns the number of inspections that have not ended, and when the last
 // of them ends: by the mean of those that have, or if the one under way is stuck
 // with the whole timeout for each. Zero without inspections.
 func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by time.Time) {
-	call := now
-	for _, i := range s.Inspections {
-		if p, began, ended := i.State(); !ended {
-			if n++; began {
-				call = p.CallStart
-			}
-		}
-	}
-	done := len(s.Inspections) - n
-	switch {
-	case n == 0:
+	waiting := s.waiting()
+	n = len(waiting)
+	if n == 0 {
 		return 0, by
-	case done == 0 || now.Sub(call) >= stuckAfter:
+	}
+	call, done := cmp.Or(waiting[0].CallStart, now), len(s.Inspections)-n
+	if done == 0 || now.Sub(call) >= stuckAfter {
 		return n, call.Add(timeout * time.Duration(n))
 	}
-	return n, now.Add(now.Sub(s.PhaseStart) * time.Duration(n) / time.Duration(done))
+	return n, now.Add(now.Sub(s.Relist.PhaseStart) * time.Duration(n) / time.Duration(done))
+}
+
+// waiting returns the inspections of the relist that have not ended: the one under way first.
+func (s *Snapshot) waiting() (out []health.PodInspection) {
+	for _, i := range s.Inspections {
+		if p, _, ended := i.State(); !ended {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // slowest returns the n slowest inspections, or failed inspections, that ended.

@@ -2,7 +2,6 @@ package relist
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -12,89 +11,47 @@ import (
 
 // Inspection is the inspection of one pod.
 type Inspection struct {
-	pod       *pod
-	exitCodes map[string]int32
-	state     atomic.Pointer[inspectionState]
-}
-
-type inspectionState struct {
-	health.PodInspection
-
-	began, ended bool
+	pod   *pod
+	state atomic.Pointer[health.PodInspection]
 }
 
 func newInspection(p *pod, failures int) *Inspection {
-	i := &Inspection{pod: p, exitCodes: map[string]int32{}}
-	i.state.Store(&inspectionState{PodInspection: health.PodInspection{
-		UID: p.uid, Namespace: p.namespace, Name: p.name, Failures: failures,
-	}})
+	i := &Inspection{pod: p}
+	i.state.Store(&health.PodInspection{UID: p.uid, Namespace: p.namespace, Name: p.name, Failures: failures})
 	return i
 }
 
 // State returns the inspection as of now. Its CallStart is zero once it ended.
 func (i *Inspection) State() (p health.PodInspection, began, ended bool) {
-	s := i.state.Load()
-	return s.PodInspection, s.began, s.ended
+	p = *i.state.Load()
+	began = !p.Start.IsZero()
+	return p, began, began && p.CallStart.IsZero()
 }
 
-// run inspects a pod as the kubelet does: one PodSandboxStatus per sandbox, one
-// ContainerStatus per container, each call with the timeout. An item that is gone
-// is no error; any other error ends the inspection and is returned.
-func (i *Inspection) run(ctx context.Context, rt Runtime, timeout time.Duration) error {
+// run inspects a pod as the kubelet does: one PodSandboxStatus per sandbox, and then one
+// ContainerStatus per container. An item that is gone is no error; any other error ends
+// the inspection. It reports whether there was none.
+func (i *Inspection) run(ctx context.Context, rt Runtime) (ok bool) {
 	s := *i.state.Load()
-	s.Start, s.began = time.Now(), true
-	var failed *health.CallError
+	s.Start = time.Now()
 	for _, sandboxes := range []bool{true, false} {
-		for _, it := range i.pod.items {
-			if it.sandbox != sandboxes || failed != nil {
+		for _, e := range i.pod.items {
+			if e.Sandbox != sandboxes || s.Err != nil {
 				continue
 			}
-			s.Operation, s.CallStart = cri.OpContainerStatus, time.Now()
-			if it.sandbox {
-				s.Operation = cri.OpPodSandboxStatus
-			}
 			call := s
+			call.Operation, call.CallStart = e.Operation(), time.Now()
 			i.state.Store(&call)
-			if err := asError(i.ask(ctx, rt, it, timeout)); err != nil && err.Code != cri.CodeNotFound {
-				failed = err
+			s.Operation = call.Operation
+			if err := cri.AsError(rt.StatusOf(ctx, e)); err != nil && err.Code != cri.CodeNotFound {
+				s.Err = err
+				s.Failures++
 			}
 		}
 	}
-	s.Duration, s.CallStart, s.ended = time.Since(s.Start), time.Time{}, true
-	if failed == nil {
-		i.state.Store(&s)
-		return nil
-	}
-	s.Err = failed
-	s.Failures++
+	s.Duration = time.Since(s.Start)
 	i.state.Store(&s)
-	return failed
-}
-
-func (i *Inspection) ask(ctx context.Context, rt Runtime, it item, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if it.sandbox {
-		return rt.PodSandboxStatus(ctx, it.id)
-	}
-	exitCode, err := rt.ContainerStatus(ctx, it.id)
-	if err == nil {
-		i.exitCodes[it.id] = exitCode
-	}
-	return err
-}
-
-// asError returns err as the *health.CallError that a Runtime returns. Any other error
-// becomes one with code Unknown.
-func asError(err error) *health.CallError {
-	if err == nil {
-		return nil
-	}
-	var e *health.CallError
-	if !errors.As(err, &e) {
-		e = &health.CallError{Code: cri.CodeUnknown, Message: err.Error()}
-	}
-	return e
+	return s.Err == nil
 }
 
 // inspect inspects the pods of todo one after another, advances their records and
@@ -106,7 +63,7 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 			res.Changed++
 		}
 		if w.cur == nil {
-			l.settle(w, nil)
+			l.settle(w)
 			continue
 		}
 		of, res.Inspections = append(of, w), append(res.Inspections, newInspection(w.cur, w.failures))
@@ -114,30 +71,30 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 	res.Inspected = len(of)
 	if len(of) > 0 {
 		l.set(func(s *Snapshot) {
-			s.Inspections, s.Phase, s.PhaseStart = res.Inspections, Inspecting, res.Listed
+			s.Inspections, s.Relist.Phase, s.Relist.PhaseStart = res.Inspections, health.PhaseInspect, res.Listed
 		})
 		l.diagnose(life, ctx, res.Inspections)
 	}
 	for n, i := range res.Inspections {
-		err := i.run(ctx, l.rt, time.Duration(l.timeout.Load()))
+		ok := i.run(ctx, l.rt)
 		if ctx.Err() != nil {
 			return
 		}
-		l.obs.InspectionDone(err == nil)
-		if err != nil {
+		l.obs.InspectionDone(ok)
+		if !ok {
 			// The record keeps its old state, so that the next relist finds the change again.
 			res.Failed++
 			of[n].reinspect = true
 			of[n].failures++
 			continue
 		}
-		l.settle(of[n], i.exitCodes)
+		l.settle(of[n])
 	}
 	l.set(func(s *Snapshot) { s.Reinspect = res.Failed })
 }
 
 // settle advances a pod's record and delivers its events.
-func (l *Loop) settle(w work, exitCodes map[string]int32) {
+func (l *Loop) settle(w work) {
 	p := w.who
 	if len(w.events) == 0 && w.reinspect {
 		w.events = []Event{{Type: PodSync, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace}}
@@ -147,9 +104,6 @@ func (l *Loop) settle(w work, exitCodes map[string]int32) {
 		delete(l.records, p.uid)
 	}
 	for _, e := range w.events {
-		if e.Type == ContainerDied {
-			e.ExitCode, e.HasExitCode = exitCodes[e.ID]
-		}
 		l.obs.Event(e)
 	}
 }

@@ -45,8 +45,8 @@ func (k *kubelet) relist(ctx context.Context) {
 		defer cancel()
 		return f(c)
 	}
-	var sandboxes []*cri.Sandbox
-	var containers []*cri.Container
+	var sandboxes []*cri.Entry
+	var containers []*cri.Entry
 	if call(func(c context.Context) (err error) { sandboxes, err = k.rt.ListPodSandbox(c); return err }) != nil ||
 		call(func(c context.Context) (err error) { containers, err = k.rt.ListContainers(c); return err }) != nil {
 		return
@@ -55,13 +55,12 @@ func (k *kubelet) relist(ctx context.Context) {
 	current, created := map[string]string{}, map[string]int64{}
 	for _, c := range containers {
 		current[c.PodUID] += fmt.Sprintf(" %s=%v", c.ID, c.State)
-		created[c.PodUID] = c.CreatedAt
 	}
-	ids := map[string]string{}
+	ids := map[string]*cri.Entry{}
 	for _, s := range sandboxes {
-		current[s.PodUID] += fmt.Sprintf(" %s=%v", s.ID, s.Ready)
+		current[s.PodUID] += fmt.Sprintf(" %s=%v", s.ID, s.State)
 		created[s.PodUID] = max(created[s.PodUID], s.CreatedAt)
-		ids[s.PodUID] = s.ID
+		ids[s.PodUID] = s
 	}
 	all := maps.Clone(k.old)
 	for uid, again := range k.again {
@@ -70,7 +69,9 @@ func (k *kubelet) relist(ctx context.Context) {
 		}
 	}
 	for uid := range all {
-		created[uid] = cmp.Or(created[uid], 1<<62) // removed pods first: nothing is asked of them
+		if current[uid] == "" {
+			created[uid] = 1 << 62 // removed pods first: nothing is asked of them
+		}
 	}
 	maps.Copy(all, current)
 	for _, uid := range slices.SortedFunc(maps.Keys(all), func(a, b string) int {
@@ -80,9 +81,9 @@ func (k *kubelet) relist(ctx context.Context) {
 		if now == k.old[uid] && !k.again[uid] {
 			continue
 		}
-		failed := ids[uid] != "" && call(func(c context.Context) error { return found(k.rt.PodSandboxStatus(c, ids[uid])) }) != nil
+		failed := ids[uid] != nil && call(func(c context.Context) error { return found(k.rt.StatusOf(c, ids[uid])) }) != nil
 		for _, c := range containers {
-			failed = failed || exists && c.PodUID == uid && call(func(x context.Context) error { _, err := k.rt.ContainerStatus(x, c.ID); return found(err) }) != nil
+			failed = failed || exists && c.PodUID == uid && call(func(x context.Context) error { return found(k.rt.StatusOf(x, c)) }) != nil
 		}
 		if ctx.Err() != nil {
 			return
@@ -163,6 +164,8 @@ func (w *world) release(key string) {
 
 // call does what a call about key, of operation op, does.
 func (w *world) call(ctx context.Context, op string, key string) error {
+	ctx, cancel := context.WithTimeout(ctx, cri.DefaultRPCTimeout)
+	defer cancel()
 	w.mu.Lock()
 	d, hang, fails := max(w.slow[op], w.slow[key]), w.hangs[op], w.fails[op] || w.fails[key]
 	if h := w.hangs[key]; h != nil {
@@ -207,46 +210,39 @@ func (w *world) list() []*worldPod {
 	return out
 }
 
-func (w *world) ListPodSandbox(ctx context.Context) (out []*cri.Sandbox, err error) {
+func (w *world) ListPodSandbox(ctx context.Context) (out []*cri.Entry, err error) {
 	if err := w.call(ctx, cri.OpListPodSandbox, ""); err != nil {
 		return nil, err
 	}
 	for _, p := range w.list() {
-		out = append(out, &cri.Sandbox{ID: "s" + p.uid, PodUID: p.uid, Name: p.uid, Namespace: "ns", HasMetadata: true, Ready: true, CreatedAt: p.created})
+		out = append(out, &cri.Entry{Sandbox: true, ID: "s" + p.uid, PodUID: p.uid, PodName: p.uid, PodNamespace: "ns", State: cri.StateRunning, CreatedAt: p.created})
 	}
 	return out, nil
 }
 
-func (w *world) ListContainers(ctx context.Context) (out []*cri.Container, err error) {
+func (w *world) ListContainers(ctx context.Context) (out []*cri.Entry, err error) {
 	if err := w.call(ctx, cri.OpListContainers, ""); err != nil {
 		return nil, err
 	}
 	for _, p := range w.list() {
-		out = append(out, &cri.Container{ID: "c" + p.uid, PodUID: p.uid, PodName: p.uid, PodNamespace: "ns", Name: "c", HasMetadata: true, HasImage: true, State: p.state, CreatedAt: p.created})
+		out = append(out, &cri.Entry{ID: "c" + p.uid, PodUID: p.uid, PodName: p.uid, PodNamespace: "ns", Name: "c", State: p.state, CreatedAt: p.created})
 	}
 	return out, nil
 }
 
-func (w *world) PodLists(context.Context, string) ([]*cri.Sandbox, []*cri.Container, error) {
+func (w *world) PodLists(context.Context, string) ([]*cri.Entry, []*cri.Entry, error) {
 	return nil, nil, nil
 }
 
-func (w *world) status(ctx context.Context, op string, uid string) error {
-	if err := w.call(ctx, op, uid); err != nil {
+func (w *world) StatusOf(ctx context.Context, e *cri.Entry) error {
+	uid := e.ID[1:]
+	if err := w.call(ctx, e.Operation(), uid); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pods[uid] == nil {
-		return &health.CallError{Operation: op, Code: cri.CodeNotFound, Message: "NotFound"}
+		return &health.CallError{Operation: e.Operation(), Code: cri.CodeNotFound, Message: "NotFound"}
 	}
 	return nil
-}
-
-func (w *world) PodSandboxStatus(ctx context.Context, id string) error {
-	return w.status(ctx, cri.OpPodSandboxStatus, id[1:])
-}
-
-func (w *world) ContainerStatus(ctx context.Context, id string) (int32, error) {
-	return 0, w.status(ctx, cri.OpContainerStatus, id[1:])
 }

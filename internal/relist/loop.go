@@ -10,33 +10,22 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Runtime is the runtime that the loop calls. Every call must return soon after
-// its context ends. Two pairs of lists and two inspections may be under way at once.
+// Runtime is the runtime that the loop calls. Every call must have the kubelet's timeout,
+// and return soon after its context ends. Two pairs of lists and two inspections may be under way at once.
 type Runtime interface {
-	ListPodSandbox(context.Context) ([]*cri.Sandbox, error)
-	ListContainers(context.Context) ([]*cri.Container, error)
-	PodLists(ctx context.Context, uid string) ([]*cri.Sandbox, []*cri.Container, error)
-	PodSandboxStatus(ctx context.Context, id string) error
-	ContainerStatus(ctx context.Context, id string) (exitCode int32, err error)
-}
-
-// Config is the configuration of a Loop.
-type Config struct {
-	// Period is the time from the end of a relist to the start of the next one.
-	Period time.Duration
-	// RPCTimeout is the kubelet's limit for one call.
-	RPCTimeout time.Duration
+	ListPodSandbox(context.Context) ([]*cri.Entry, error)
+	ListContainers(context.Context) ([]*cri.Entry, error)
+	PodLists(ctx context.Context, uid string) (sandboxes, containers []*cri.Entry, err error)
+	StatusOf(context.Context, *cri.Entry) error
 }
 
 // Loop is the generic PLEG. Its relists are the kubelet's: lists, and then one
-// inspection after another, each call with the kubelet's timeout. While a relist
-// inspects, the loop lists beside it, so that a list that hangs is seen within a
-// second. These lists change no record.
+// inspection after another. While a relist inspects, the loop lists beside it, so that a
+// list that hangs is seen within a second. These lists change no record.
 type Loop struct {
-	rt      Runtime
-	cfg     Config
-	obs     Observer
-	timeout atomic.Int64 // of one call, in nanoseconds
+	rt     Runtime
+	period time.Duration
+	obs    Observer
 
 	ended   chan struct{}
 	ready   chan struct{}
@@ -59,14 +48,14 @@ type Loop struct {
 	settled *lists // no record differs from these lists; nil if one may
 }
 
-// New returns a loop that does not run yet.
-func New(rt Runtime, cfg Config, obs Observer) *Loop {
+// New returns a loop that does not run yet. period is the time from the end of a relist to
+// the start of the next one.
+func New(rt Runtime, period time.Duration, obs Observer) *Loop {
 	l := &Loop{
-		rt: rt, cfg: cfg, obs: obs, records: map[string]*record{}, beside: make(chan struct{}, 1),
+		rt: rt, period: period, obs: obs, records: map[string]*record{}, beside: make(chan struct{}, 1),
 		ended: make(chan struct{}, 1), ready: make(chan struct{}), wake: make(chan struct{}, 1), give: func() {},
 	}
-	l.timeout.Store(int64(cfg.RPCTimeout))
-	l.set(func(s *Snapshot) { s.Period = cfg.Period })
+	l.set(func(s *Snapshot) { s.Period = period })
 	return l
 }
 
@@ -79,9 +68,6 @@ func (l *Loop) Ended() <-chan struct{} { return l.ended }
 
 // Snapshot returns the latest snapshot. It never blocks.
 func (l *Loop) Snapshot() *Snapshot { return l.snap.Load() }
-
-// SetRPCTimeout sets the limit of each call that begins from now on.
-func (l *Loop) SetRPCTimeout(d time.Duration) { l.timeout.Store(int64(d)) }
 
 // Relist requests a relist as soon as possible.
 func (l *Loop) Relist() {
@@ -111,7 +97,7 @@ func (l *Loop) Restart() {
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.group.Wait()
 	attempted := sync.OnceFunc(func() { close(l.ready) })
-	defer time.AfterFunc(2*l.cfg.Period, attempted).Stop()
+	defer time.AfterFunc(2*l.period, attempted).Stop()
 	for l.relist(ctx); ctx.Err() == nil; l.relist(ctx) {
 		attempted()
 		l.wait(ctx)
@@ -158,28 +144,27 @@ func (l *Loop) set(change func(*Snapshot)) {
 	l.snap.Store(&s)
 }
 
-// list makes a pair of lists. phase is called before each. After an error there are no lists.
-func (l *Loop) list(ctx context.Context, phase func(Phase, time.Time)) (*lists, *Result) {
-	timeout := time.Duration(l.timeout.Load())
+// list makes a pair of lists. of is the part of the snapshot that shows them under way.
+// After an error there are no lists.
+func (l *Loop) list(ctx context.Context, of func(*Snapshot) *health.InFlight) (*lists, *Result) {
 	res := &Result{RelistResult: health.RelistResult{Start: time.Now()}}
-	phase(ListingSandboxes, res.Start)
-	call, cancel := context.WithTimeout(ctx, timeout)
-	sandboxes, err := l.rt.ListPodSandbox(call)
-	cancel()
+	begin := func(p health.Phase, at time.Time) {
+		l.set(func(s *Snapshot) { *of(s) = health.InFlight{Start: res.Start, Phase: p, PhaseStart: at} })
+	}
+	begin(health.PhaseListPodSandbox, res.Start)
+	sandboxes, err := l.rt.ListPodSandbox(ctx)
 	res.Listed = time.Now()
 	res.ListPodSandbox = res.Listed.Sub(res.Start)
-	var containers []*cri.Container
+	var containers []*cri.Entry
 	if err == nil {
 		at := res.Listed
-		phase(ListingContainers, at)
-		call, cancel = context.WithTimeout(ctx, timeout)
-		containers, err = l.rt.ListContainers(call)
-		cancel()
+		begin(health.PhaseListContainers, at)
+		containers, err = l.rt.ListContainers(ctx)
 		res.Listed = time.Now()
 		res.ListContainers = res.Listed.Sub(at)
 	}
 	res.End = res.Listed
-	if res.Err = asError(err); res.Err != nil {
+	if res.Err = cri.AsError(err); res.Err != nil {
 		return nil, res
 	}
 	listed := l.grouped.Load()
@@ -192,31 +177,20 @@ func (l *Loop) list(ctx context.Context, phase func(Phase, time.Time)) (*lists, 
 
 // relist makes one relist.
 func (l *Loop) relist(parent context.Context) {
-	ctx, cancel := context.WithCancel(parent)
-	defer cancel()
-	l.mu.Lock()
-	l.asked, l.hints, l.hinted, l.give = false, nil, 0, cancel
-	l.mu.Unlock()
 	l.set(func(s *Snapshot) {
+		l.asked, l.hints, l.hinted = false, nil, 0
 		if s.Attempts++; !s.LastSeen.IsZero() {
 			l.obs.RelistInterval(time.Since(s.LastSeen))
 		}
-		s.Start, s.Inspections, s.Extra = time.Now(), nil, nil
+		s.Inspections, s.Extra = nil, nil
 	})
-	listed, res := l.list(parent, func(p Phase, at time.Time) {
-		l.set(func(s *Snapshot) { s.Phase, s.PhaseStart = p, at })
-	})
+	listed, res := l.list(parent, func(s *Snapshot) *health.InFlight { return &s.Relist })
 	if parent.Err() != nil {
 		return // plegd is stopping
 	}
-	if l.takeRestart() { // these are the new kubelet's first lists
-		l.forget()
-		ctx, cancel = context.WithCancel(parent)
-		defer cancel()
-		l.mu.Lock()
-		l.give = cancel
-		l.mu.Unlock()
-	}
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	l.takeRestart(cancel) // these are the new kubelet's first lists
 	tooMany := res.Err != nil && res.Err.TooMany
 	if tooMany {
 		// The kubelet would read this list: it is no failure of the runtime.
@@ -235,23 +209,20 @@ func (l *Loop) relist(parent context.Context) {
 			l.settled = listed
 		}
 	}
-	if l.takeRestart() {
-		l.forget()
-		return // the new kubelet relists now
-	}
-	if parent.Err() == nil {
+	if again := l.takeRestart(cancel); !again && parent.Err() == nil {
 		l.end(res)
-	}
+	} // else the new kubelet relists now
 }
 
-func (l *Loop) forget() { l.records, l.settled = map[string]*record{}, nil }
-
-// takeRestart reports whether the kubelet has restarted since it was last called.
-func (l *Loop) takeRestart() bool {
+// takeRestart reports whether the kubelet has restarted since the last call, and forgets
+// the pods then. give ends the inspections at the next restart.
+func (l *Loop) takeRestart(give context.CancelFunc) (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	again := l.again
-	l.again = false
+	again, l.again, l.give = l.again, false, give
+	if again {
+		l.records, l.settled = map[string]*record{}, nil
+	}
 	return again
 }
 
@@ -290,9 +261,9 @@ func (l *Loop) end(res *Result) {
 			s.Failures++
 		}
 		s.Last = res
-		s.Phase, s.Start, s.PhaseStart, s.Inspections, s.Extra = Idle, time.Time{}, time.Time{}, nil, nil
+		s.Relist, s.Inspections, s.Extra = health.InFlight{}, nil, nil
 	})
-	l.obs.RelistDone(res.End.Sub(res.Start), res.Err == nil)
+	l.obs.RelistDone(res.Serial, res.Err == nil)
 	select {
 	case l.ended <- struct{}{}:
 	default:

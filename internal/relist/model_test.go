@@ -45,7 +45,7 @@ func newModel() *model {
 	return &model{records: map[string]*modelRecord{}, reinspect: map[string]bool{}}
 }
 
-func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fails map[ask]error) modelRelist {
+func (m *model) relist(sandboxes []*cri.Entry, containers []*cri.Entry, fails map[ask]error) modelRelist {
 	out := modelRelist{events: map[string][]modelEvent{}, inspected: map[string][]ask{}, containers: map[string]int{"created": 0, "running": 0, "exited": 0, "unknown": 0}}
 
 	pods := map[string]*modelPod{}
@@ -57,11 +57,11 @@ func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fa
 	}
 	ready := map[string]bool{}
 	for _, s := range sandboxes {
-		if !s.HasMetadata || s.ID == "" {
+		if s.Ignored {
 			continue
 		}
 		state := "exited"
-		if s.Ready {
+		if s.State == cri.StateRunning {
 			state = "running"
 			ready[s.PodUID] = true
 		}
@@ -70,7 +70,7 @@ func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fa
 	}
 	out.runningPods = len(ready)
 	for _, c := range containers {
-		if !c.HasMetadata || c.ID == "" || !c.HasImage {
+		if c.Ignored {
 			continue
 		}
 		out.containers[c.State.String()]++
@@ -125,7 +125,7 @@ func (m *model) relist(sandboxes []*cri.Sandbox, containers []*cri.Container, fa
 }
 
 // isFailure: a pod that was removed between list and inspection is no failure.
-func isFailure(err error) bool { return err != nil && asError(err).Code != cri.CodeNotFound }
+func isFailure(err error) bool { return err != nil && cri.AsError(err).Code != cri.CodeNotFound }
 
 // ids are those of the old and the current pod, containers first.
 func (r *modelRecord) ids() []string {

@@ -18,8 +18,8 @@ const (
 	unknown // created counts as unknown, as in the kubelet (convertState)
 )
 
-func containerState(s cri.State) plegState {
-	switch s {
+func stateOf(e *cri.Entry) plegState {
+	switch e.State {
 	case cri.StateRunning:
 		return running
 	case cri.StateExited:
@@ -47,23 +47,16 @@ func eventsFor(from, to plegState) []EventType {
 	}
 }
 
-// item is a sandbox or a container of a pod.
-type item struct {
-	id, name string
-	sandbox  bool
-	state    plegState
-}
-
 // pod is a pod in one pair of lists: containers before sandboxes, each id once.
 // It is immutable once it is listed.
 type pod struct {
 	uid, name, namespace string
-	createdAt            int64
-	items                []item
+	createdAt            int64 // of its newest sandbox, 0 without one
+	items                []*cri.Entry
 }
 
 // all returns the items, none of a pod that is nil.
-func (p *pod) all() []item {
+func (p *pod) all() []*cri.Entry {
 	if p == nil {
 		return nil
 	}
@@ -71,31 +64,23 @@ func (p *pod) all() []item {
 }
 
 func (p *pod) state(id string) plegState {
-	for _, it := range p.all() {
-		if it.id == id {
-			return it.state
+	for _, e := range p.all() {
+		if e.ID == id {
+			return stateOf(e)
 		}
 	}
 	return gone
 }
 
-// add adds an item. The first of two with one id counts (kubelet getContainerState).
-func (p *pod) add(it item) {
-	if p.state(it.id) == gone {
-		p.items = append(p.items, it)
-	}
-}
-
 // lists is one pair of lists by pod, with its counts. It is immutable.
 type lists struct {
-	sandboxes  []*cri.Sandbox
-	containers []*cri.Container
-	pods       map[string]*pod
-	counts     *health.Pods
+	sandboxes, containers []*cri.Entry
+	pods                  map[string]*pod
+	counts                *health.Pods
 }
 
 // of reports whether l was made of these lists: an unchanged list is the last slice.
-func (l *lists) of(sandboxes []*cri.Sandbox, containers []*cri.Container) bool {
+func (l *lists) of(sandboxes, containers []*cri.Entry) bool {
 	return l != nil && sameSlice(l.sandboxes, sandboxes) && sameSlice(l.containers, containers)
 }
 
@@ -103,44 +88,29 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// group groups a pair of lists by pod. It skips entries without metadata or image,
-// as the kubelet does.
-func group(sandboxes []*cri.Sandbox, containers []*cri.Container) *lists {
+// group groups a pair of lists by pod, without the entries that the kubelet ignores.
+func group(sandboxes, containers []*cri.Entry) *lists {
 	l := &lists{sandboxes: sandboxes, containers: containers, pods: map[string]*pod{}}
-	of := func(uid, name, namespace string, createdAt int64) *pod {
-		if l.pods[uid] == nil {
-			l.pods[uid] = &pod{uid: uid, name: name, namespace: namespace, createdAt: createdAt}
-		}
-		return l.pods[uid]
-	}
-	listed := func(s *cri.Sandbox) bool { return s.HasMetadata && s.ID != "" }
 	ready, states := map[string]bool{}, map[string]int{}
 	for state := range cri.State(cri.NumStates) {
 		states[state.String()] = 0
 	}
-	for _, s := range sandboxes {
-		if listed(s) {
-			p := of(s.PodUID, s.Name, s.Namespace, s.CreatedAt)
-			p.createdAt = max(p.createdAt, s.CreatedAt)
-			if s.Ready {
-				ready[s.PodUID] = true
-			}
+	for _, e := range slices.Concat(containers, sandboxes) {
+		if e.Ignored {
+			continue
 		}
-	}
-	for _, c := range containers {
-		if c.HasMetadata && c.ID != "" && c.HasImage {
-			states[c.State.String()]++
-			p := of(c.PodUID, c.PodName, c.PodNamespace, c.CreatedAt)
-			p.add(item{c.ID, c.Name, false, containerState(c.State)})
+		p := l.pods[e.PodUID]
+		if p == nil {
+			p = &pod{uid: e.PodUID, name: e.PodName, namespace: e.PodNamespace}
+			l.pods[e.PodUID] = p
 		}
-	}
-	for _, s := range sandboxes {
-		if listed(s) {
-			state := exited
-			if s.Ready {
-				state = running
-			}
-			l.pods[s.PodUID].add(item{s.ID, "", true, state})
+		if !e.Sandbox {
+			states[e.State.String()]++
+		} else if p.createdAt = max(p.createdAt, e.CreatedAt); e.State == cri.StateRunning {
+			ready[e.PodUID] = true
+		}
+		if p.state(e.ID) == gone { // the first of two with one id counts (kubelet getContainerState)
+			p.items = append(p.items, e)
 		}
 	}
 	l.counts = &health.Pods{Running: len(ready), Containers: states}
@@ -155,21 +125,20 @@ type record struct {
 	failures      int
 }
 
-// events returns the changes, containers before sandboxes.
+// events returns the changes in the kubelet's order: of the old items, and then of the
+// new ones (kubelet getContainersFromPods).
 func (r *record) events() (events []Event) {
-	p := r.who
-	for _, sandboxes := range []bool{false, true} {
-		for i, list := range [][]item{r.old.all(), r.cur.all()} {
-			for _, it := range list {
-				if it.sandbox != sandboxes || i == 1 && r.old.state(it.id) != gone {
-					continue // of the old state already
-				}
-				for _, t := range eventsFor(r.old.state(it.id), r.cur.state(it.id)) {
-					events = append(events, Event{
-						Type: t, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace,
-						ID: it.id, Sandbox: it.sandbox, Name: it.name,
-					})
-				}
+	for i, items := range [][]*cri.Entry{r.old.all(), r.cur.all()} {
+		for _, e := range items {
+			was := r.old.state(e.ID)
+			if i == 1 && was != gone {
+				continue // among the old ones
+			}
+			for _, t := range eventsFor(was, r.cur.state(e.ID)) {
+				events = append(events, Event{
+					Type: t, PodUID: r.who.uid, PodName: r.who.name, PodNamespace: r.who.namespace,
+					ID: e.ID, Sandbox: e.Sandbox, Name: e.Name,
+				})
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // both are the loop and the obvious kubelet on one runtime.
@@ -30,10 +31,9 @@ type both struct {
 }
 
 // watchBoth runs both until the test ends. later is how much later the kubelet begins.
-func watchBoth(t *testing.T, w *world, later time.Duration, cfg Config) *both {
-	cfg.Period, cfg.RPCTimeout = time.Second, 2*time.Minute
+func watchBoth(t *testing.T, w *world, later time.Duration) *both {
 	b := &both{world: w, watcher: newWatcher(), k: &kubelet{rt: w}, begin: time.Now()}
-	b.l = New(w, cfg, b)
+	b.l = New(w, time.Second, b)
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { _ = b.l.Run(ctx) })
@@ -92,7 +92,7 @@ func randomHistory(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
 	w.add(3 + r.IntN(20))
-	b := watchBoth(t, w, 0, Config{})
+	b := watchBoth(t, w, 0)
 	number := 1000
 	releases := map[string]time.Time{}
 	for time.Since(b.begin) < 20*time.Minute {
@@ -173,7 +173,7 @@ func TestSlowPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.add(200)
-		b := watchBoth(t, w, 0, Config{})
+		b := watchBoth(t, w, 0)
 		b.to(10*time.Second+500*time.Millisecond, 0)
 		w.set(func() {
 			w.slow[cri.OpContainerStatus] = time.Second
@@ -207,7 +207,7 @@ func TestTwoStuckPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.add(10)
-		b := watchBoth(t, w, 0, Config{})
+		b := watchBoth(t, w, 0)
 		b.to(10*time.Second+500*time.Millisecond, 0)
 		w.hang("pod003")
 		w.hang("pod007")
@@ -237,7 +237,7 @@ func TestListHangsDuringInspections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.add(10)
-		b := watchBoth(t, w, 0, Config{})
+		b := watchBoth(t, w, 0)
 		b.to(10*time.Second+500*time.Millisecond, 0)
 		w.hang("pod003")
 		w.set(func() { w.pods["pod003"].state = cri.StateExited })
@@ -245,16 +245,16 @@ func TestListHangsDuringInspections(t *testing.T) {
 		w.hang(cri.OpListContainers)
 		b.to(22*time.Second, 0)
 		s := b.l.Snapshot()
-		if s.Beside.Phase != ListingContainers || time.Since(s.Beside.PhaseStart) > 2*time.Second || s.Phase != Inspecting {
+		if s.Beside.Phase != health.PhaseListContainers || time.Since(s.Beside.PhaseStart) > 2*time.Second || s.Relist.Phase != health.PhaseInspect {
 			t.Errorf("%+v", s.Beside)
 		}
 		b.to(50*time.Second, 0)
 		w.release("pod003")
 		b.to(60*time.Second, 0)
-		if s = b.l.Snapshot(); s.Phase != ListingContainers || s.Beside.Phase != ListingContainers {
-			t.Errorf("%d %+v", s.Phase, s.Beside)
+		if s = b.l.Snapshot(); s.Relist.Phase != health.PhaseListContainers || s.Beside.Phase != health.PhaseListContainers {
+			t.Errorf("%s %+v", s.Relist.Phase, s.Beside)
 		}
-		t.Logf("the list beside hangs for %s, the round's for %s", time.Since(s.Beside.PhaseStart).Round(time.Second), time.Since(s.PhaseStart).Round(time.Second))
+		t.Logf("the list beside hangs for %s, the round's for %s", time.Since(s.Beside.PhaseStart).Round(time.Second), time.Since(s.Relist.PhaseStart).Round(time.Second))
 		b.to(100*time.Second, 0)
 		w.release(cri.OpListContainers)
 		b.to(110*time.Second, 0)
@@ -269,7 +269,7 @@ func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.add(10)
-		b := watchBoth(t, w, 0, Config{})
+		b := watchBoth(t, w, 0)
 		b.to(10*time.Second+500*time.Millisecond, 0)
 		w.hang("pod003")
 		w.set(func() { w.pods["pod003"].state = cri.StateExited })

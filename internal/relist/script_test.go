@@ -31,22 +31,20 @@ type ask struct {
 // script is a Runtime with scripted answers.
 type script struct {
 	mu         sync.Mutex
-	sandboxes  []*cri.Sandbox
-	containers []*cri.Container
+	sandboxes  []*cri.Entry
+	containers []*cri.Entry
 
-	lastSandboxes  []*cri.Sandbox
-	lastContainers []*cri.Container
+	lastSandboxes  []*cri.Entry
+	lastContainers []*cri.Entry
 	listErr        map[string]error // by operation
-	// fails are the inspections' calls that fail, exit the exit codes.
-	fails map[ask]error
-	exit  map[string]int32
+	fails          map[ask]error    // of inspections
 
 	asked []ask
 	looks []string // pods that were listed alone
 }
 
 func newScript() *script {
-	return &script{listErr: map[string]error{}, fails: map[ask]error{}, exit: map[string]int32{}}
+	return &script{listErr: map[string]error{}, fails: map[ask]error{}}
 }
 
 // set changes the script while calls are in flight.
@@ -64,39 +62,32 @@ func unchanged[T comparable](last *[]T, list []T) []T {
 	return *last
 }
 
-func (s *script) ListPodSandbox(context.Context) ([]*cri.Sandbox, error) {
+func (s *script) ListPodSandbox(context.Context) ([]*cri.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return unchanged(&s.lastSandboxes, s.sandboxes), s.listErr[cri.OpListPodSandbox]
 }
 
-func (s *script) ListContainers(context.Context) ([]*cri.Container, error) {
+func (s *script) ListContainers(context.Context) ([]*cri.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return unchanged(&s.lastContainers, s.containers), s.listErr[cri.OpListContainers]
 }
 
-func (s *script) PodSandboxStatus(_ context.Context, id string) error {
-	return s.single(ask{cri.OpPodSandboxStatus, id})
-}
-
-func (s *script) ContainerStatus(_ context.Context, id string) (int32, error) {
-	return s.exit[id], s.single(ask{cri.OpContainerStatus, id})
-}
-
-func (s *script) single(a ask) error {
+func (s *script) StatusOf(_ context.Context, e *cri.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	a := ask{e.Operation(), e.ID}
 	s.asked = append(s.asked, a)
 	return s.fails[a]
 }
 
-func (s *script) PodLists(_ context.Context, uid string) ([]*cri.Sandbox, []*cri.Container, error) {
+func (s *script) PodLists(_ context.Context, uid string) ([]*cri.Entry, []*cri.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks = append(s.looks, uid)
-	sandboxes := slices.DeleteFunc(slices.Clone(s.sandboxes), func(x *cri.Sandbox) bool { return x.PodUID != uid })
-	containers := slices.DeleteFunc(slices.Clone(s.containers), func(x *cri.Container) bool { return x.PodUID != uid })
+	sandboxes := slices.DeleteFunc(slices.Clone(s.sandboxes), func(x *cri.Entry) bool { return x.PodUID != uid })
+	containers := slices.DeleteFunc(slices.Clone(s.containers), func(x *cri.Entry) bool { return x.PodUID != uid })
 	return sandboxes, containers, s.listErr[cri.OpListPodSandbox]
 }
 
@@ -137,10 +128,10 @@ func failed(op string, code string) error {
 }
 
 // sandbox and container are list entries of a pod called after its uid.
-func sandbox(uid, id string, ready bool) *cri.Sandbox {
-	return &cri.Sandbox{ID: id, PodUID: uid, Name: "pod-" + uid, Namespace: "ns", HasMetadata: true, Ready: ready, CreatedAt: 1}
+func sandbox(uid, id string, state cri.State) *cri.Entry {
+	return &cri.Entry{Sandbox: true, ID: id, PodUID: uid, PodName: "pod-" + uid, PodNamespace: "ns", State: state, CreatedAt: 1}
 }
 
-func container(uid, id string, state cri.State) *cri.Container {
-	return &cri.Container{ID: id, PodUID: uid, PodName: "pod-" + uid, PodNamespace: "ns", Name: "name-" + id, HasMetadata: true, HasImage: true, State: state, CreatedAt: 2}
+func container(uid, id string, state cri.State) *cri.Entry {
+	return &cri.Entry{ID: id, PodUID: uid, PodName: "pod-" + uid, PodNamespace: "ns", Name: "name-" + id, State: state, CreatedAt: 2}
 }

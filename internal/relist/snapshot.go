@@ -6,17 +6,6 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Phase is a step of a relist.
-type Phase uint8
-
-// The phases of a relist in their order; Idle is between two relists.
-const (
-	Idle Phase = iota
-	ListingSandboxes
-	ListingContainers
-	Inspecting
-)
-
 // recentLists is the number of list times in a snapshot.
 const recentLists = 16
 
@@ -25,10 +14,8 @@ const recentLists = 16
 type Snapshot struct {
 	// Attempts counts the relists started.
 	Attempts uint64
-	// Phase is the phase of the relist under way, Start its start and PhaseStart the
-	// start of the phase. Both are zero between two relists.
-	Phase             Phase
-	Start, PhaseStart time.Time
+	// Relist is the relist under way, zero between two. It has no counts of pods.
+	Relist health.InFlight
 	// Period is the time from the end of a relist to the start of the next one.
 	Period time.Duration
 	// Evented is true while the loop relies on events.
@@ -63,8 +50,8 @@ type Snapshot struct {
 
 // Listing is a pair of lists beside the relists.
 type Listing struct {
-	Phase             Phase
-	Start, PhaseStart time.Time
+	health.InFlight // zero between two
+
 	// Failures counts the failed pairs since a list last succeeded, Last is the
 	// last of them.
 	Failures int

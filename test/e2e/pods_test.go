@@ -24,27 +24,17 @@ type truth struct {
 	plegd *lab.Plegd
 	lives map[string]*life // by id
 	pods  []*lab.Pod
-	// members are the containers of each pod, which exit with codes of their own.
+	// members are the containers of each pod.
 	members [][]*lab.Container
 	// want are the running pods, and the containers by state.
 	want map[string]int
 }
 
-// code is the exit code of a pod's container when it is stopped.
-func code(pod, container int) string { return fmt.Sprint(1 + (pod*2+container)%120) }
-
 func (w *truth) begins(id string, pod *lab.Pod, container string) {
 	w.lives[id] = &life{container: container, pod: pod, events: []string{"ContainerStarted"}}
 }
 
-// died adds a death; without a code nothing is left to report it.
-func (w *truth) died(id, code string) {
-	event := "ContainerDied"
-	if code != "" {
-		event += "(" + code + ")"
-	}
-	w.lives[id].events = append(w.lives[id].events, event)
-}
+func (w *truth) died(id string) { w.lives[id].events = append(w.lives[id].events, "ContainerDied") }
 
 func (w *truth) removed(id string) {
 	w.lives[id].events = append(w.lives[id].events, "ContainerRemoved")
@@ -82,12 +72,12 @@ func (w *truth) compare() error {
 			if e.Type == "ContainerChanged" {
 				continue
 			}
-			types = append(types, e.String())
+			types = append(types, e.Type)
 			if e.PodUID != l.pod.UID || e.Pod != l.pod.Name || e.Namespace != l.pod.Namespace || e.Sandbox != (l.container == "") || e.Container != l.container {
 				return fmt.Errorf("%s/%s: an event names it wrongly: %+v", l.pod.Name, l.container, e)
 			}
 		}
-		if !slices.EqualFunc(types, l.events, sameEvent) {
+		if !slices.Equal(types, l.events) {
 			return fmt.Errorf("%s/%s (%s): events are %v, want %v", l.pod.Name, l.container, id, types, l.events)
 		}
 	}
@@ -97,15 +87,6 @@ func (w *truth) compare() error {
 		}
 	}
 	return nil
-}
-
-// sameEvent compares an event with the wanted one, which may leave out an exit code without
-// a meaning: a sandbox's, or that of a container which is gone.
-func sameEvent(got, want string) bool {
-	if !strings.Contains(want, "(") {
-		got, _, _ = strings.Cut(got, "(")
-	}
-	return got == want
 }
 
 // TestPodsTruth makes pods, ends some of their containers and removes some, and requires
@@ -145,7 +126,7 @@ func (w *truth) make(t *testing.T, runtime *lab.CRI, pods int) {
 	runtime.AtOnce(2, pods, func(i int) {
 		w.pods[i] = runtime.RunPod()
 		for n := range 2 {
-			w.members[i] = append(w.members[i], w.pods[i].RunContainer(fmt.Sprintf("app-%d", n), "--exit-code="+code(i, n)))
+			w.members[i] = append(w.members[i], w.pods[i].RunContainer(fmt.Sprintf("app-%d", n)))
 		}
 	})
 	for i, pod := range w.pods {
@@ -165,7 +146,7 @@ func (w *truth) endSome(t *testing.T) {
 	pods := len(w.pods)
 	lab.Two(pods/2, func(i int) { w.members[2*i][0].Stop() })
 	for i := 0; i < pods; i += 2 {
-		w.died(w.members[i][0].ID, code(i, 0))
+		w.died(w.members[i][0].ID)
 	}
 	w.want["running"], w.want["exited"] = w.want["running"]-pods/2, pods/2
 	w.agree(t, "some have ended")
@@ -175,7 +156,7 @@ func (w *truth) endSome(t *testing.T) {
 		w.removed(w.members[i][0].ID)
 	}
 	w.members[9][1].Remove()
-	w.died(w.members[9][1].ID, "")
+	w.died(w.members[9][1].ID)
 	w.removed(w.members[9][1].ID)
 	w.want["running"], w.want["exited"] = w.want["running"]-1, w.want["exited"]-4
 	created := w.pods[11].CreateContainer("never-started")
@@ -183,7 +164,7 @@ func (w *truth) endSome(t *testing.T) {
 	w.want["created"] = 1
 	w.agree(t, "some are removed, one is created")
 	created.Remove()
-	w.died(created.ID, "")
+	w.died(created.ID)
 	w.removed(created.ID)
 	w.want["created"] = 0
 	w.agree(t, "the created one is removed")
@@ -194,8 +175,8 @@ func (w *truth) endSome(t *testing.T) {
 func (w *truth) removePods(t *testing.T) {
 	w.members[20][1].Stop()
 	w.pods[20].Stop()
-	w.died(w.pods[20].ID, "")
-	w.died(w.members[20][1].ID, code(20, 1))
+	w.died(w.pods[20].ID)
+	w.died(w.members[20][1].ID)
 	lab.Eventually(t, 8*time.Second, "the events of a pod that has stopped", w.compare)
 	w.pods[20].Remove()
 	for _, id := range []string{w.pods[20].ID, w.members[20][0].ID, w.members[20][1].ID} {
@@ -216,18 +197,11 @@ func (w *truth) removePods(t *testing.T) {
 		}
 		return err
 	})
-	// A relist may have come between the stop and the removal, or not: then the death is
-	// seen with the removal, and nothing is left to give the code.
-	events := w.plegd.Log.Events(0)
 	for _, i := range gone {
-		w.died(w.pods[i].ID, "")
+		w.died(w.pods[i].ID)
 		w.removed(w.pods[i].ID)
-		for n, m := range w.members[i] {
-			exit := ""
-			if slices.ContainsFunc(events[m.ID], func(e lab.Event) bool { return e.ExitCode != "" }) {
-				exit = code(i, n)
-			}
-			w.died(m.ID, exit)
+		for _, m := range w.members[i] {
+			w.died(m.ID)
 			w.removed(m.ID)
 		}
 	}
@@ -238,8 +212,8 @@ func (w *truth) removePods(t *testing.T) {
 
 // endAlone starts containers that end without a call, at once and after a while.
 func (w *truth) endAlone(t *testing.T) {
-	brief := w.pods[1].RunContainer("brief", "--exit-code=7", "--after=1ms")
-	later := w.pods[3].RunContainer("later", "--exit-code=9", "--after=2500ms")
+	brief := w.pods[1].RunContainer("brief", "--after=1ms")
+	later := w.pods[3].RunContainer("later", "--after=2500ms")
 	w.begins(brief.ID, w.pods[1], "brief")
 	w.begins(later.ID, w.pods[3], "later")
 	w.want["exited"] += 2
@@ -254,7 +228,7 @@ func (w *truth) endAlone(t *testing.T) {
 	if e := w.plegd.Log.Events(0)[brief.ID]; len(e) > 0 && e[0].Type != "ContainerStarted" {
 		w.lives[brief.ID].events = nil
 	}
-	w.died(brief.ID, "7")
-	w.died(later.ID, "9")
+	w.died(brief.ID)
+	w.died(later.ID)
 	w.agree(t, "two have ended alone")
 }
