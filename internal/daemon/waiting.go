@@ -82,7 +82,7 @@ func (d *Daemon) publishChain(c health.Chain) {
 // symptom returns where the chain begins.
 func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) chain.Symptom {
 	s := chain.Symptom{
-		Process: of.Process, Kind: of.Kind, Operation: of.Operation, Since: of.Since, Called: of.Called,
+		Symptom:    of,
 		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
 		General:    of.Operation == cri.OpStatus,
 		RuntimePID: d.sources.PID(), DaemonPID: health.HopPID(f),

@@ -44,7 +44,7 @@ type counters map[string]uint64
 // none. It needs no privilege: /proc/PID/cgroup below procfs says where, and below
 // fs/cgroup of sysfs are read
 //
-//	freezer.{state,self_freezing} (v1),
+//	freezer.state (v1),
 //	cgroup.{events,freeze} (v2)                    frozen, and by which level
 //	cpu.stat                                       the CPU quota, at every level
 //	pids.current, pids.max                         tasks
@@ -183,7 +183,7 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 // cgroup. v1 has it where a service manager uses v2's hierarchy beside it. That of a
 // hierarchy's root is the whole node's.
 func (s *cgroupSource) pressure(m node.Cgroups) *health.CgroupPressure {
-	base, path, _ := s.tree.Base(m, "")
+	base, path := s.tree.Base(m, "")
 	if base == "" || path == "/" {
 		return nil
 	}

@@ -178,16 +178,13 @@ func TestCgroupFrozenByParent(t *testing.T) {
 		want         string
 	}{
 		"v1, the parent": {"testdata/cgroup_v1", v1Cgroups, map[string]string{
-			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + runtimeCgroup + "/freezer.self_freezing": "0\n",
-			v1 + slice + "/freezer.state": "FROZEN\n", v1 + slice + "/freezer.self_freezing": "1\n",
+			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + slice + "/freezer.state": "FROZEN\n",
 		}, slice},
-		"v1, both": {"testdata/cgroup_v1", v1Cgroups, map[string]string{
-			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + runtimeCgroup + "/freezer.self_freezing": "1\n",
-			v1 + slice + "/freezer.self_freezing": "1\n",
+		"v1, the parent, which still has a task in D": {"testdata/cgroup_v1", v1Cgroups, map[string]string{
+			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + slice + "/freezer.state": "FREEZING\n",
 		}, slice},
 		"v1, itself": {"testdata/cgroup_v1", v1Cgroups, map[string]string{
-			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + runtimeCgroup + "/freezer.self_freezing": "1\n",
-			v1 + slice + "/freezer.self_freezing": "0\n",
+			v1 + runtimeCgroup + "/freezer.state": "FROZEN\n", v1 + slice + "/freezer.state": "THAWED\n",
 		}, runtimeCgroup},
 		"v2, the parent, which still has a task in D": {"testdata/cgroup_v2", v2Cgroups, map[string]string{
 			v2 + runtimeCgroup + "/cgroup.events": "populated 1\nfrozen 1\n", v2 + runtimeCgroup + "/cgroup.freeze": "0\n",

@@ -87,7 +87,7 @@ func find(ctx context.Context, path string) (best node.Socket, found bool, err e
 		case !s.Listens() || exact:
 		case p.exists && s.File == p.file:
 			best, found, exact = s, true, true
-		case !slices.Contains(p.names, s.Name), p.exists && s.File.SameDevice(p.file):
+		case !slices.Contains(p.names, s.Name), p.exists && s.File.Device == p.file.Device:
 		case !found || s.Inode > best.Inode:
 			best, found = s, true
 		}
@@ -108,7 +108,7 @@ type place struct {
 func placeOf(path string) place {
 	p := place{names: []string{path}}
 	if st := (unix.Stat_t{}); unix.Stat(path, &st) == nil {
-		p.file = node.FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}
+		p.file = node.FileID{Device: st.Dev, Inode: uint32(st.Ino)}
 		p.exists = true
 	}
 	// The directory first: a resolved name is needed for a file that is gone, too.

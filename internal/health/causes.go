@@ -45,26 +45,23 @@ var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbu
 
 // Subject returns the process that a reason is about at the hop that the facts are of, from which a
 // chain of waiting is followed while no call hangs; 0 where there is none or it is not known.
-func Subject(f *Facts, reason string) (pid int, kind LinkKind) {
+func Subject(f *Facts, reason string) (pid int) {
 	e, children := &f.Evidence, cmp.Or(f.Evidence.Children, &Children{})
 	first := func(of []Child) int { return slices.Concat(of, []Child{{}})[0].PID }
 	switch reason {
 	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, RuntimeStorageStall,
 		RuntimeThreadStuck, AcceptFDExhausted, AcceptStalled:
-		if e.Socket != "" {
-			return e.Process.pid(), KindProcess
-		}
-		return e.Process.pid(), KindRuntime
+		return e.Process.pid()
 	case RuntimeSocketTakenOver:
-		return cmp.Or(e.Listener, &Listener{}).PID, KindProcess
+		return cmp.Or(e.Listener, &Listener{}).PID
 	case ShimStuck:
-		return first(children.Stuck), KindShim
+		return first(children.Stuck)
 	case RuntimeHelperStuck:
-		return first(children.Old), KindHelper
+		return first(children.Old)
 	case KubeletStalled:
-		return cmp.Or(e.KubeletProcess, &KubeletProcess{}).PID, KindProcess
+		return cmp.Or(e.KubeletProcess, &KubeletProcess{}).PID
 	}
-	return 0, ""
+	return 0
 }
 
 // HopPID returns the process of the first hop behind the runtime, 0 where there is none or it is not known.
@@ -139,7 +136,7 @@ func (w *view) chainEvidence(id string) (out lines) {
 // chainOf returns the wait chain where it is about a reason: one of a process may be about the previous reason.
 func (w *view) chainOf(id string) *Chain {
 	c := w.chain()
-	if pid, _ := Subject(w.f.At(w.verdict.Hop), id); c.first().Kind != KindCall && c.first().PID != pid {
+	if pid := Subject(w.f.At(w.verdict.Hop), id); c.first().Kind != KindCall && c.first().PID != pid {
 		return nil
 	}
 	return c

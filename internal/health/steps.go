@@ -33,7 +33,7 @@ func (f *Facts) nodeSteps(chain []Link) *strings.Replacer {
 		if i := slices.IndexFunc(chain, func(l Link) bool { return l.Kind == kind && l.PID > 0 }); i >= 0 {
 			return strconv.Itoa(chain[i].PID)
 		}
-		pid, _ := Subject(f, reason)
+		pid := Subject(f, reason)
 		return pidText(pid, generic)
 	}
 	return strings.NewReplacer(

@@ -16,7 +16,6 @@ type Symptom struct {
 	UID           string // the pod of an inspection
 	Suspected     bool   // the call does not count as hanging yet
 	Process       int    // the process that the primary reason is about, 0 for a call
-	Kind          LinkKind
 }
 
 // IsList reports whether the symptom is a list.
@@ -39,8 +38,8 @@ func FindSymptom(f *Facts, v *Verdict, now time.Time, last Symptom) (s Symptom, 
 	if s = hanging(f, v, now, last); s.Operation != "" {
 		return s, true
 	}
-	if pid, kind := Subject(f.At(v.Hop), v.Reason); pid != 0 {
-		return Symptom{Process: pid, Kind: kind, Since: v.Active[0].Since}, true
+	if pid := Subject(f.At(v.Hop), v.Reason); pid != 0 {
+		return Symptom{Process: pid, Since: v.Active[0].Since}, true
 	}
 	s = suspected(f, now)
 	return s, s.Operation != ""

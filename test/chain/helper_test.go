@@ -137,7 +137,7 @@ func socketPath(t *testing.T) string {
 func walked(t *testing.T, pid int) health.Chain {
 	t.Helper()
 	w := walk.New("/proc", "/sys", nil)
-	c := w.Process(t.Context(), pid, "")
+	c := w.Process(t.Context(), pid)
 	t.Log(text(c))
 	return c
 }

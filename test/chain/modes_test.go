@@ -88,7 +88,7 @@ func helper(mode string, args []string) error {
 			return err
 		}
 		w := walk.New("/proc", "/sys", nil)
-		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid, ""))
+		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid))
 	}
 	return fmt.Errorf("unknown mode")
 }

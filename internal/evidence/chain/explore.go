@@ -1,23 +1,24 @@
 package chain
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Symptom is a call that hangs, or a process that something is wrong with.
+// Symptom is a call that hangs, or a process that something is wrong with, and what the
+// explorer needs to know of the daemon.
 type Symptom struct {
-	// Process is that process, 0 for a call; Kind is its kind.
-	Process int
-	Kind    health.LinkKind
-	// Operation is the call as the kubelet's metrics name it, Since when the fault
-	// began, and Called when the call under way did.
-	Operation     string
-	Since, Called time.Time
+	health.Symptom
 	// Sandboxes is true for calls about sandboxes, General for those about neither a
 	// sandbox nor a container.
 	Sandboxes, General bool
@@ -44,17 +45,11 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 	if o := e.symptom; !o.Since.Equal(s.Since) || o.Operation != s.Operation || o.Process != s.Process {
 		*e = *New(e.procfs, e.sysfs, e.ask)
 	}
-	e.symptom, e.about = s, ""
-	if s.Process != 0 {
-		return e.Process(ctx, s.Process, s.Kind)
+	if e.symptom = s; s.Process != 0 {
+		return e.Process(ctx, s.Process)
 	}
-	if !s.General && len(e.sweep.hung) == 0 && s.OthersAnswered() {
-		// A lock may have been free for the moment in which its container was asked for: it
-		// sweeps again after a rest that is long as compared with the sweep.
-		rest := min(10*time.Second, max(time.Second, 4*e.sweep.ended.Sub(e.sweep.began)))
-		if time.Since(e.sweep.ended) >= rest {
-			e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
-		}
+	if !s.General && len(e.sweep.hung) == 0 && time.Now().After(e.sweep.next) && s.OthersAnswered() {
+		e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
 	}
 	c := health.Chain{At: time.Now(), Links: []health.Link{{
 		Kind: health.KindCall, Name: s.Operation, Since: s.Called, State: health.LinkUnanswered,
@@ -71,13 +66,13 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 		e.fromTarget(ctx, &c, target, helpers)
 	case s.OthersAnswered() && s.General && len(helpers) > 0:
 		// A helper that began before the call may have the lock that it waits for.
-		e.follow(ctx, &c, helpers[0].PID, health.KindHelper)
+		e.follow(ctx, &c, helpers[0].PID)
 	case s.OthersAnswered() && s.General:
 		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
 	case s.OthersAnswered():
 		c.Unknown = unknown
 	case s.RuntimePID != 0:
-		e.follow(ctx, &c, s.RuntimePID, health.KindRuntime)
+		e.follow(ctx, &c, s.RuntimePID)
 	default:
 		c.Unknown = "the runtime's process is not known"
 	}
@@ -104,38 +99,25 @@ func targetLink(t Target) health.Link {
 // that is idle the lock is held inside the runtime, by a thread that may wait for a mount.
 func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target, helpers []node.Process) {
 	if len(helpers) > 0 {
-		e.follow(ctx, c, helpers[0].PID, health.KindHelper)
+		e.follow(ctx, c, helpers[0].PID)
 		return
 	}
+	n := len(c.Links)
 	pid, why := e.shimOf(ctx, t)
 	if pid != 0 {
-		if !t.Sandbox {
-			e.about = t.ID
-		}
-		if e.leads(ctx, c, pid, health.KindShim) {
+		e.follow(ctx, c, pid)
+		if len(c.Links) != n+1 || c.Links[n].State != health.LinkAsleep && c.Links[n].State != health.LinkRunning {
 			return
 		}
 		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
 	}
-	kind := health.KindRuntime
-	if e.symptom.DaemonPID != 0 {
-		kind = health.KindProcess
+	c.Links = c.Links[:n]
+	if pid = e.runtime(); pid != 0 {
+		e.follow(ctx, c, pid)
 	}
-	n := len(c.Links)
-	if pid = e.runtime(); pid == 0 || !e.leads(ctx, c, pid, kind) || c.Link(health.KindMount) == nil {
+	if c.Link(health.KindMount) == nil {
 		c.Links, c.Unknown = c.Links[:n], why
 	}
-}
-
-// leads appends the chain from a process. False, and nothing appended, where that is idle.
-func (e *Explorer) leads(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) bool {
-	n := len(c.Links)
-	e.follow(ctx, c, pid, kind)
-	if len(c.Links) == n+1 && (c.Links[n].State == health.LinkAsleep || c.Links[n].State == health.LinkRunning) {
-		c.Links = c.Links[:n]
-		return false
-	}
-	return true
 }
 
 // shimOf finds the shim or conmon of a target by its arguments: that of the container
@@ -155,14 +137,105 @@ func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
 			byID[id] = append(byID[id], p.PID)
 		}
 	}
-	for _, id := range []string{t.ID, t.SandboxID} {
-		switch found := byID[id]; len(found) {
-		case 0:
-		case 1:
-			return found[0], ""
-		default:
-			return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
-		}
+	found := byID[t.ID]
+	if len(found) == 0 {
+		found = byID[t.SandboxID]
 	}
-	return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
+	switch len(found) {
+	case 0:
+		return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
+	case 1:
+		return found[0], ""
+	}
+	return 0, fmt.Sprintf("%d shims or conmons name it", len(found))
+}
+
+// Limits of a sweep: a call that hangs stays in the runtime for as long as the lock that
+// it waits for. At most sweepInFlight of them do for one fault.
+const (
+	sweepInFlight = 2
+	sweepTimeout  = 500 * time.Millisecond
+	sweepSpacing  = 5 * time.Millisecond // 200 a second
+)
+
+// Target is a container or a sandbox that is known from the last list.
+type Target struct {
+	// Sandbox is true for a sandbox; SandboxID is that of a container.
+	Sandbox       bool
+	ID, SandboxID string
+	// Namespace, Pod and Container are names, "" where they are not known.
+	Namespace, Pod, Container string
+}
+
+// Asker asks the runtime for the status of one container or sandbox. It returns nil for any
+// answer, ErrHangs when there was none before ctx ended, and another error when the runtime
+// could not be asked.
+type Asker func(ctx context.Context, t Target) error
+
+// ErrHangs is returned for a call that was not answered in time.
+var ErrHangs = errors.New("the call is not answered")
+
+var errOthersHang = errors.New("no other call is answered")
+
+// sweep is the result of asking for single containers or sandboxes, to find the one
+// whose call hangs.
+type sweep struct {
+	next   time.Time // when it may be repeated
+	asked  int
+	hung   []Target
+	failed error // why not all were asked, nil where one hangs
+}
+
+// run asks for the targets in their order until one hangs, all are asked, ctx ends, or
+// the runtime cannot be asked. may reports before each call whether other calls are still
+// answered.
+func run(ctx context.Context, ask Asker, targets []Target, may func() bool) sweep {
+	began, s := time.Now(), sweep{}
+	calls, asking := errgroup.WithContext(ctx)
+	calls.SetLimit(sweepInFlight)
+	var mu sync.Mutex
+	for _, t := range targets {
+		if !sleep(asking, sweepSpacing) {
+			break
+		}
+		calls.Go(func() error {
+			if asking.Err() != nil || !may() {
+				return errOthersHang
+			}
+			limited, done := context.WithTimeout(ctx, sweepTimeout)
+			defer done()
+			err := bounded.Recovered(func() error { return ask(limited, t) })
+			mu.Lock()
+			defer mu.Unlock()
+			s.asked++
+			if errors.Is(err, ErrHangs) && limited.Err() != nil && ctx.Err() == nil {
+				s.hung = append(s.hung, t)
+			}
+			return err
+		})
+	}
+	if err := cmp.Or(calls.Wait(), ctx.Err()); len(s.hung) == 0 {
+		s.failed = err
+	}
+	// A lock may have been free for the moment in which its container was asked for: the
+	// rest before the next sweep is long as compared with this one.
+	s.next = time.Now().Add(min(10*time.Second, max(time.Second, 4*time.Since(began))))
+	return s
+}
+
+// target returns the target whose call hangs; the text is the reason why there is none.
+// kind is that of the targets.
+func (s *sweep) target(kind string) (Target, string) {
+	switch {
+	case len(s.hung) == 1, len(s.hung) > 1 && s.hung[0].SandboxID == s.hung[1].SandboxID:
+		return s.hung[0], "" // one lock of a pod may hold up several of its containers
+	case len(s.hung) > 1:
+		return Target{}, fmt.Sprintf(
+			"the calls for %d of %d single %ss hang as well, of different pods", len(s.hung), s.asked, kind)
+	case s.asked == 0:
+		return Target{}, "no " + kind + " has been asked for yet"
+	case s.failed == nil:
+		return Target{}, fmt.Sprintf("each of %d single %ss is answered: it is a lock of the list itself", s.asked, kind)
+	}
+	return Target{}, fmt.Sprintf("%d single %ss are asked for, the others could not be: %v", s.asked, kind, s.failed)
 }

@@ -13,7 +13,7 @@ import (
 // symptomOf is a call that hangs because of the target.
 func symptomOf(targets ...Target) Symptom {
 	return Symptom{
-		Operation: "list_containers", OthersAnswered: always, Lasts: always, Targets: func() []Target { return targets },
+		Symptom: health.Symptom{Operation: "list_containers"}, OthersAnswered: always, Lasts: always, Targets: func() []Target { return targets },
 	}
 }
 

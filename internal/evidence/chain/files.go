@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -59,7 +60,7 @@ func (f *waiting) heldBy(ctx context.Context, out wait, what, to string, keep fu
 // fileWait adds the wait of a thread in the kernel for a file system: which file, on which
 // mount, and the process that serves it.
 func (f *waiting) fileWait(ctx context.Context, t thread) {
-	kind, _ := t.kind()
+	kind := t.kind().kind
 	path, m, ok := f.mountOf(t)
 	if kind == exitWaits || !ok && path == "" {
 		out := kernelWait(t)
@@ -79,10 +80,7 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 	if path != "" {
 		out.evidence += ", for " + path
 	}
-	remote := false
-	for _, c := range channels {
-		remote = remote || node.In(m.Type, c.types...)
-	}
+	remote := slices.ContainsFunc(channels, func(c channel) bool { return node.In(m.Type, c.types...) })
 	switch _, minor, _ := strings.Cut(m.Device, ":"); {
 	case !ok:
 		out.key, out.link.Name, out.link.Fingerprint = "path "+path, path, ""
@@ -122,9 +120,8 @@ func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
 		}
 	}
 	devices := map[string]bool{}
-	_, types := t.kind()
 	for _, one := range f.mounts {
-		if node.In(one.Type, types...) && f.fuseWaiting(one) != "0" {
+		if node.In(one.Type, t.kind().types...) && f.fuseWaiting(one) != "0" {
 			m, devices[one.Device] = one, true
 		}
 	}
@@ -182,14 +179,9 @@ func (f *waiting) fileLocks(ctx context.Context) {
 		waits = append(waits, node.Lock{File: l.File, Holder: l.HolderPID})
 	}
 	for _, l := range waits {
-		name := l.File
-		if p := path(l.File); p != "" {
-			name = p
-		} else if !strings.HasPrefix(name, "/") {
-			name = "file " + name
-		}
 		out := wait{
-			key: "lock " + l.File, state: health.LinkLocked, evidence: "waits for the lock of " + name, next: l.Holder,
+			key: "lock " + l.File, state: health.LinkLocked, next: l.Holder,
+			evidence: "waits for the lock of " + cmp.Or(path(l.File), "file "+l.File),
 		}
 		if l.Holder == 0 {
 			// The descriptor shows a lock of an open file, which has no process.
@@ -214,7 +206,7 @@ func (f *waiting) child(pid int, format string, args ...any) {
 func (f *waiting) vforkWait(ctx context.Context, t thread) {
 	var child node.Process
 	for _, c := range f.processes(ctx).Children(f.pid) {
-		if c.Comm == f.now.process.Comm && c.Start >= child.Start {
+		if c.Comm == f.now.threads[f.pid].Comm && c.Start >= child.Start {
 			child = c
 		}
 	}
@@ -259,7 +251,8 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 // helpers adds the helpers of a shim: children that are to end soon. Of several, the one
 // that works on the container in question.
 func (f *waiting) helpers(ctx context.Context) {
-	all := f.helpersOf(ctx, f.pid, f.about)
+	target, _ := f.sweep.target("")
+	all := f.helpersOf(ctx, f.pid, target.ID)
 	if len(all) == 0 {
 		all = f.helpersOf(ctx, f.pid, "")
 	}

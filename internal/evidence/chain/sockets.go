@@ -110,10 +110,14 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 	}
 }
 
-// unreadByPeers adds the processes that leave unread what this one has sent.
-func (f *waiting) unreadByPeers(ctx context.Context) {
+// queues adds the processes that leave unread what this one has sent, and notes what this
+// one leaves unread.
+func (f *waiting) queues(ctx context.Context) {
 	for inode, now := range f.now.sockets {
 		b, ok := f.before.sockets[inode]
+		if ok && b.own > 0 && now.own >= b.own {
+			f.unread = fmt.Sprintf("leaves %d bytes unread on %s", now.own, now.text())
+		}
 		switch {
 		case !ok || now.isLog() || now.remote || b.peer != now.peer:
 		case now.server && now.sent < fullBuffer:
@@ -173,7 +177,7 @@ var busNames = []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus
 // at the other end of its only connection, else one that stands still; behind the system
 // bus that may be systemd.
 func (f *waiting) answers(ctx context.Context) {
-	if f.kindOf(ctx, f.now.process) != health.KindHelper {
+	if f.kindOf(ctx, f.now.threads[f.pid].Process) != health.KindHelper {
 		return
 	}
 	names := map[int]string{}
@@ -203,16 +207,6 @@ func (f *waiting) standsStill(ctx context.Context, pid int) bool {
 	}
 	_, held := other.held()
 	return held || slices.ContainsFunc(other.still(), func(t thread) bool { return t.PID == pid && t.State == 'D' })
-}
-
-// unread returns what a process leaves unread itself, "" for nothing.
-func (f *waiting) unread() string {
-	for inode, n := range f.now.sockets {
-		if b, ok := f.before.sockets[inode]; ok && b.own > 0 && n.own >= b.own {
-			return fmt.Sprintf("leaves %d bytes unread on %s", n.own, n.text())
-		}
-	}
-	return ""
 }
 
 // descriptorWait follows a thread that sleeps in a read or write.

@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,13 +14,10 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-const (
-	// busyShare is the share of a CPU from which a process is running.
-	busyShare = 0.5
-	// maxFollowed bounds the threads that are followed.
-	maxFollowed = 100
-)
+// busyShare is the share of a CPU from which a process is running.
+const busyShare = 0.5
 
+// add adds a wait, unless it is known.
 func (f *waiting) add(w wait) {
 	if w.next != 0 {
 		w.key = fmt.Sprintf("pid %d", w.next)
@@ -48,14 +46,13 @@ func (e *Explorer) waitOf(ctx context.Context, p node.Process) wait {
 	if held, ok := f.held(); ok {
 		return held
 	}
-	still := f.still()
-	for _, t := range still[:min(len(still), maxFollowed)] {
+	for _, t := range f.still() {
 		if ctx.Err() == nil {
 			f.thread(ctx, t)
 		}
 	}
 	f.fileLocks(ctx)
-	f.unreadByPeers(ctx)
+	f.queues(ctx)
 	if p.Kind() == node.KindShim {
 		f.helpers(ctx)
 	}
@@ -89,12 +86,14 @@ func unclear(evidence, why string, args ...any) wait {
 
 // held reports whether a process is stopped, traced or frozen.
 func (f *waiting) held() (wait, bool) {
-	traced := slices.ContainsFunc(f.still(), func(t thread) bool { return t.State == 't' })
-	switch {
-	case traced && f.now.tracer != 0:
-		evidence := fmt.Sprintf("a thread is held by its tracer, pid %d", f.now.tracer)
-		return wait{state: health.LinkTraced, next: f.now.tracer, evidence: evidence}, true
-	case f.all("TZX"):
+	still := f.still()
+	if i := slices.IndexFunc(still, func(t thread) bool { return t.State == 't' }); i >= 0 {
+		if tracer := node.TracerPID(node.Path(f.procfs, f.pid, "task"), still[i].PID); tracer != 0 {
+			evidence := fmt.Sprintf("a thread is held by its tracer, pid %d", tracer)
+			return wait{state: health.LinkTraced, next: tracer, evidence: evidence}, true
+		}
+	}
+	if f.all("TZX") {
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: health.LinkStopped, evidence: stopped}, true
 	}
@@ -113,12 +112,15 @@ const (
 	serverWaits = "server" // for the server of a file system
 )
 
-// channels are the kinds of waits by the beginning of the kernel function's name. types are
-// those of the file systems that it belongs to. Servers of FUSE wait in fuse_dev_do_read, idle.
-var channels = []struct {
+// channel is a kind of waits by the beginning of the kernel function's name. types are those
+// of the file systems that it belongs to.
+type channel struct {
 	kind         string
 	names, types []string
-}{
+}
+
+// channels are the kinds of waits. Servers of FUSE wait in fuse_dev_do_read, idle.
+var channels = []channel{
 	{"", []string{"fuse_dev_"}, nil},
 	{agentWaits, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
 	{memoryWaits, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
@@ -134,14 +136,14 @@ var channels = []struct {
 	{serverWaits, []string{"p9_", "v9fs_"}, []string{"9p"}},
 }
 
-// kind returns how a thread waits, "" for another way, and for what types of file systems.
-func (t *thread) kind() (kind string, types []string) {
+// kind returns how a thread waits, zero for another way.
+func (t *thread) kind() channel {
 	for _, c := range channels {
 		if node.In(t.channel, c.names...) {
-			return c.kind, c.types
+			return c
 		}
 	}
-	return "", nil
+	return channel{}
 }
 
 // thread follows a thread that has not run.
@@ -150,7 +152,7 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 		return
 	}
 	f.place(&t)
-	switch kind, _ := t.kind(); {
+	switch kind := t.kind().kind; {
 	case kind == agentWaits:
 		f.agentWait(ctx, t)
 	case kind == serverWaits: // may be interrupted, and is not D then
@@ -188,10 +190,9 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 	case unix.SYS_CONNECT:
 		f.acceptWait(ctx, fmt.Sprintf("thread %d connects to a full queue", t.PID), true)
 	default:
-		switch {
-		case t.call.Idle != "":
+		if t.call.Idle != "" {
 			f.calls[t.call.Idle]++
-		case !node.IdleChannel(t.channel):
+		} else if !node.IdleChannel(t.channel) {
 			f.kernel = append(f.kernel, kernelWait(t))
 		}
 	}
@@ -217,16 +218,17 @@ func (f *waiting) alone(ctx context.Context) wait {
 	if out, ok := f.throttled(ctx); ok {
 		return out
 	}
-	share, unread := f.ran().Seconds()/f.passed().Seconds(), f.unread()
+	passed := f.now.at.Sub(f.before.at)
+	share := float64(f.ran()) / float64(passed)
 	switch {
 	case slices.ContainsFunc(f.still(), func(t thread) bool { return t.State == 'R' }):
 		return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
 			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
-			f.passed().Round(100*time.Millisecond))}
+			passed.Round(100*time.Millisecond))}
 	case share >= busyShare || f.all("R"):
 		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
-	case unread != "":
-		return wait{state: health.LinkUnread, evidence: unread + "; " + f.asleepText()}
+	case f.unread != "":
+		return wait{state: health.LinkUnread, evidence: f.unread + "; " + f.asleepText()}
 	case f.denied:
 		return unclear(fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
 			"the waits of process %d cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid)
@@ -239,13 +241,70 @@ func (f *waiting) alone(ctx context.Context) wait {
 // asleepText describes how the threads of a process sleep.
 func (f *waiting) asleepText() string {
 	var calls []string
-	for name, n := range f.calls {
-		calls = append(calls, fmt.Sprintf("%d in %s", n, name))
+	for _, name := range slices.Sorted(maps.Keys(f.calls)) {
+		calls = append(calls, fmt.Sprintf("%d in %s", f.calls[name], name))
 	}
-	slices.Sort(calls)
 	text := health.Count(len(f.now.threads), "thread", "threads") + " asleep"
 	if len(calls) > 0 {
 		text += " (" + strings.Join(calls, ", ") + ")"
 	}
 	return text + ", waiting for nothing outside of the process that can be seen"
+}
+
+const (
+	// quotaWindow is the time over which a quota is read: more than its longest period.
+	quotaWindow = 1100 * time.Millisecond
+	// nearLimit is the share of a memory limit from which it holds tasks up.
+	nearLimit = 0.95
+)
+
+// throttled is the wait of a process whose cgroup has a CPU quota that takes the CPU from
+// it most of the time; ok is false for any other process.
+func (f *waiting) throttled(ctx context.Context) (out wait, ok bool) {
+	groups, err := f.tree.Of(f.pid)
+	before := map[string]node.CPUStat{}
+	for dir := range f.tree.Up(groups, "cpu") {
+		if s, ok := node.ReadCPUStat(dir); ok && node.HasQuota(dir) {
+			before[dir] = s
+		}
+	}
+	if err != nil || len(before) == 0 || !sleep(ctx, quotaWindow) {
+		return wait{}, false
+	}
+	for dir, path := range f.tree.Up(groups, "cpu") { // the topmost comes last
+		now, _ := node.ReadCPUStat(dir)
+		b, had := before[dir]
+		periods, took := now.Periods-b.Periods, now.Throttled-b.Throttled
+		if had && node.HasQuota(dir) && took > 0 && 2*took >= periods {
+			out, ok = cgroupWait(path, health.LinkThrottled, "its CPU quota holds it up",
+				fmt.Sprintf("the quota took the CPU away in %d of %d periods", took, periods)), true
+		}
+	}
+	return out, ok
+}
+
+// memoryWait adds the wait of a thread held by a memory limit: of the levels the one that
+// is nearest to its limit.
+func (f *waiting) memoryWait(t thread) {
+	out := wait{
+		key: "memory", state: health.LinkMemory, unknown: "no level of its cgroup that can be read is near its limit",
+		evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", t.PID, t.channel),
+	}
+	groups, _ := f.tree.Of(f.pid) // of nothing no level is near a limit
+	for _, files := range [][]string{
+		{"memory.usage_in_bytes", "memory.limit_in_bytes"}, {"memory.current", "memory.high", "memory.max"},
+	} {
+		u := f.tree.Fullest(groups, "memory", files[0], files[1:]...)
+		if u.Limit > 0 && float64(u.Used)/float64(u.Limit) >= nearLimit {
+			how := fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File)
+			out = cgroupWait(u.Path, health.LinkMemory, out.evidence, how)
+		}
+	}
+	f.add(out)
+}
+
+// cgroupWait is that of a process that its cgroup holds up.
+func cgroupWait(path string, state health.LinkState, evidence, how string) wait {
+	link := health.Link{Kind: health.KindCgroup, Name: path, State: state, Evidence: how}
+	return wait{key: "cgroup " + path, state: state, evidence: evidence, link: link}
 }

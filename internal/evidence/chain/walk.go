@@ -12,7 +12,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
@@ -26,9 +28,8 @@ const (
 	stepLimit = 3 * time.Second
 	// tableAge is the age of the process table that is good enough.
 	tableAge = 500 * time.Millisecond
-	// maxName and maxEvidence bound the texts of a link, in bytes.
-	maxName     = 160
-	maxEvidence = 1 << 10
+	// maxText bounds each text of a chain, in bytes.
+	maxText = 1 << 10
 	// helperAge is the age from which a child of a shim is what the shim waits for.
 	helperAge = time.Second
 )
@@ -42,7 +43,6 @@ type Explorer struct {
 
 	symptom Symptom // the present one
 	sweep   sweep
-	about   string // the container in question, "" where none is known
 	since   bounded.Since[string]
 }
 
@@ -53,11 +53,10 @@ func New(procfs, sysfs string, ask Asker) *Explorer {
 	}
 }
 
-// Process returns the chain that begins with a process: its link is first. kind is that of
-// the link, "" for its own.
-func (e *Explorer) Process(ctx context.Context, pid int, kind health.LinkKind) health.Chain {
+// Process returns the chain that begins with a process: its link is first.
+func (e *Explorer) Process(ctx context.Context, pid int) health.Chain {
 	c := health.Chain{At: time.Now()}
-	e.follow(ctx, &c, pid, kind)
+	e.follow(ctx, &c, pid)
 	e.finish(&c)
 	return c
 }
@@ -75,9 +74,9 @@ type wait struct {
 	unknown string
 }
 
-// follow appends the links from a process on. kind is that of the first one.
-func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int, kind health.LinkKind) {
-	for seen := map[int]bool{}; ; kind = "" {
+// follow appends the links from a process on.
+func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
+	for seen := map[int]bool{}; ; {
 		p, err := node.ReadStat(e.procfs, pid)
 		switch {
 		case err != nil:
@@ -89,8 +88,11 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int, kind he
 			return
 		}
 		step, cancel := context.WithTimeout(ctx, stepLimit)
-		found, link := e.waitOf(step, p), e.linkOf(step, p, kind)
+		found, link := e.waitOf(step, p), e.linkOf(step, p)
 		cancel()
+		if pid == e.symptom.RuntimePID && len(seen) == 0 {
+			link.Kind = health.KindRuntime
+		}
 		link.State, link.Evidence = found.state, found.evidence
 		c.Links = append(c.Links, link)
 		if found.link.Kind != "" && len(c.Links) < health.MaxLinks {
@@ -112,8 +114,8 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int, kind he
 
 // linkOf returns the link of a process. A shim has its pod, and the id of its sandbox or
 // container.
-func (e *Explorer) linkOf(ctx context.Context, p node.Process, kind health.LinkKind) health.Link {
-	l := health.Link{Kind: cmp.Or(kind, e.kindOf(ctx, p)), Name: p.Comm, PID: p.PID}
+func (e *Explorer) linkOf(ctx context.Context, p node.Process) health.Link {
+	l := health.Link{Kind: e.kindOf(ctx, p), Name: p.Comm, PID: p.PID}
 	if l.Kind == health.KindShim {
 		l.RuntimeID = p.ShimID(e.table.Args(p.ID()))
 		if e.symptom.Pod != nil && l.RuntimeID != "" {
@@ -129,13 +131,12 @@ func (e *Explorer) finish(c *health.Chain) {
 	keys := make([]string, len(c.Links))
 	for i := range c.Links {
 		l := &c.Links[i]
-		for _, text := range []*string{&l.Name, &l.RuntimeID, &l.Pod} {
-			*text = clean(*text, maxName)
+		for _, text := range []*string{&l.Name, &l.RuntimeID, &l.Pod, &l.Evidence} {
+			*text = clean(*text)
 		}
-		l.Evidence = clean(l.Evidence, maxEvidence)
 		keys[i] = fmt.Sprintf("%s %s %d %s", l.Kind, l.Name, l.PID, l.State)
 	}
-	c.Unknown = clean(c.Unknown, maxEvidence)
+	c.Unknown = clean(c.Unknown)
 	since := e.since.Update(c.At, keys...)
 	for i := range c.Links {
 		if l := &c.Links[i]; l.Since.IsZero() {
@@ -145,10 +146,10 @@ func (e *Explorer) finish(c *health.Chain) {
 	c.At = time.Now()
 }
 
-// clean makes a text of at most some bytes safe to show.
-func clean(s string, limit int) string {
-	if len(s) > limit {
-		s = s[:limit] + "..."
+// clean makes a text short and safe to show.
+func clean(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "..."
 	}
 	return plain.Text(s)
 }
@@ -175,11 +176,8 @@ func (e *Explorer) kindOf(ctx context.Context, p node.Process) health.LinkKind {
 	all, child, helper, of := e.processes(ctx), p, p.Kind() == node.KindOCI, 1
 	for _, pid := range all.Ancestors(p.PPID) {
 		parent := all.ByPID[pid]
-		if parent.PID <= 1 {
-			break
-		}
-		if parent.PID == e.runtime() || parent.PID == e.symptom.RuntimePID || parent.Kind() == node.KindShim {
-			helper, of = node.IsHelper(child, parent, e.table.Args(child.ID())), parent.PID
+		if pid == e.runtime() || pid == e.symptom.RuntimePID || parent.Kind() == node.KindShim {
+			helper, of = node.IsHelper(child, parent, e.table.Args(child.ID())), pid
 			break
 		}
 		child = parent
@@ -193,9 +191,6 @@ func (e *Explorer) kindOf(ctx context.Context, p node.Process) health.LinkKind {
 // helpersOf returns the helpers that are children of a process and run for longer than
 // they should, the oldest first; only those that work on a container, unless id is "".
 func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []node.Process {
-	if parent == 0 {
-		return nil
-	}
 	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p node.Process) bool {
 		about := id == "" || slices.Contains(e.table.Args(p.ID()), id)
 		return !about || age(p) < helperAge || e.kindOf(ctx, p) != health.KindHelper
@@ -216,3 +211,126 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+const (
+	// betweenLooks is the time between the two looks at a process that are compared.
+	betweenLooks = 300 * time.Millisecond
+	// maxThreads bounds the threads of a process that are read.
+	maxThreads = 512
+	maxSyscall = 256 // bytes of /proc/PID/syscall
+)
+
+// thread is a thread at the moment of a look, and where it waits in the kernel.
+type thread struct {
+	node.Process
+	node.Schedstat
+	channel string // "" where it cannot be read
+	call    node.Syscall
+}
+
+// look is a process at a moment: its threads by id, its sockets by inode.
+type look struct {
+	at      time.Time
+	threads map[int]thread
+	sockets map[uint32]connection
+}
+
+// waiting is two looks at a process, and what its threads wait for.
+type waiting struct {
+	*Explorer
+	pid         int
+	before, now look
+	mounts      []node.Mount // nil before they are read
+	denied      bool         // something of the process could not be read for want of a privilege
+
+	found []wait
+	// kernel are waits in the kernel that may be of no consequence: they count where
+	// nothing else is found.
+	kernel []wait
+	// doubts are waits that may as well be those of idle threads.
+	doubts []string
+	// calls counts the idle threads by their system call.
+	calls map[string]int
+	// lockPaths are the files in whose fcntl(2) or flock(2) threads sleep, by inode.
+	lockPaths map[string]string
+	unread    string // what it leaves unread, "" for nothing
+}
+
+// look returns two looks at a process; ok is false when it has ended.
+func (e *Explorer) look(ctx context.Context, pid int) (f *waiting, ok bool) {
+	f = &waiting{Explorer: e, pid: pid, calls: map[string]int{}, lockPaths: map[string]string{}}
+	ok = f.once(ctx, &f.before) && sleep(ctx, betweenLooks) && f.once(ctx, &f.now)
+	return f, ok && f.now.threads[pid].ID() == f.before.threads[pid].ID()
+}
+
+// once reads the threads and sockets of a process; false when it has ended.
+func (f *waiting) once(ctx context.Context, l *look) bool {
+	*l = look{at: time.Now(), threads: map[int]thread{}}
+	task := node.Path(f.procfs, f.pid, "task")
+	tids, _ := node.Numbers(task, maxThreads) // of nothing there is none
+	for _, tid := range tids {
+		if p, err := node.ReadStat(task, tid); err == nil && ctx.Err() == nil { // or it has just ended
+			l.threads[tid] = thread{Process: p, Schedstat: node.ReadSchedstat(node.Path(task, tid, ""))}
+		}
+	}
+	l.sockets = f.connections(ctx)
+	return ctx.Err() == nil && len(l.threads) > 0
+}
+
+// still returns the threads that have not run between the looks and are in the same
+// state: those in D first.
+func (f *waiting) still() (out []thread) {
+	for tid, t := range f.now.threads {
+		b := f.before.threads[tid]
+		if b.ID() == t.ID() && b.State == t.State && b.Schedstat == t.Schedstat {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b thread) int { return int(a.State) - int(b.State) })
+	return out
+}
+
+// all reports whether each thread is in one of the states, in both looks.
+func (f *waiting) all(states string) bool {
+	for _, one := range []look{f.before, f.now} {
+		for _, t := range one.threads {
+			if strings.IndexByte(states, t.State) < 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// ran is the CPU time of all threads between the looks, in nanoseconds.
+func (f *waiting) ran() (sum uint64) {
+	for tid, t := range f.now.threads {
+		if b := f.before.threads[tid]; b.ID() == t.ID() {
+			sum += max(t.Run, b.Run) - b.Run
+		}
+	}
+	return sum
+}
+
+// single reports whether the process has one thread.
+func (f *waiting) single() bool { return len(f.now.threads) == 1 }
+
+// place reads where a thread waits in the kernel.
+func (f *waiting) place(t *thread) {
+	dir := node.Path(f.procfs, f.pid, "task")
+	b, err := f.table.ReadSlow(node.Path(dir, t.PID, "syscall"), maxSyscall)
+	t.call = node.ParseSyscall(b)
+	f.denied = f.denied || err != nil && !node.Gone(err)
+	if b, err := node.ReadFile(node.Path(dir, t.PID, "wchan")); err == nil && string(b) != "0" {
+		t.channel = string(b)
+	}
+}
+
+// fd returns where a descriptor of the process leads, "" where that cannot be read.
+func (f *waiting) fd(n int) string {
+	to, _ := os.Readlink(node.Path(f.procfs, f.pid, fmt.Sprintf("fd/%d", n)))
+	f.denied = f.denied || to == ""
+	return to
+}
+
+func (f *waiting) fdInfo(n int) node.FDInfo { return node.ReadFDInfo(f.procfs, f.pid, n) }

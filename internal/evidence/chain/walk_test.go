@@ -46,7 +46,7 @@ func TestLongChain(t *testing.T) {
 	root := procTree(t, states)
 	evidencetest.WriteTree(t, root, map[string]string{"locks": locks.String()})
 	w := New(root, t.TempDir(), nil)
-	c := w.Process(t.Context(), 10, "")
+	c := w.Process(t.Context(), 10)
 	if len(c.Links) != health.MaxLinks || !strings.Contains(c.Unknown, "longer") {
 		t.Errorf("%d links, %q", len(c.Links), c.Unknown)
 	}
@@ -61,8 +61,8 @@ func TestLongChain(t *testing.T) {
 func TestSince(t *testing.T) {
 	root := procTree(t, map[int]byte{10: 'T'})
 	w := New(root, t.TempDir(), nil)
-	first := w.Process(t.Context(), 10, health.KindShim)
-	again := w.Process(t.Context(), 10, health.KindShim)
+	first := w.Process(t.Context(), 10)
+	again := w.Process(t.Context(), 10)
 	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != health.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
 		t.Errorf("%+v, then %+v", first, again)
 	}
@@ -81,7 +81,7 @@ func TestHostileProc(t *testing.T) {
 		root := t.TempDir()
 		evidencetest.WriteTree(t, root, files)
 		w := New(root, root, nil)
-		c := w.Process(t.Context(), 10, "")
+		c := w.Process(t.Context(), 10)
 		if c.Unknown == "" || len(c.Links) > 1 {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -90,9 +90,9 @@ func TestHostileProc(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	for in, want := range map[string]string{
-		"containerd-shim": "containerd-shim", "a\x1b[31mb\nc": `a\x1b[31mb\nc`, strings.Repeat("x", 500): strings.Repeat("x", maxName) + "...",
+		"containerd-shim": "containerd-shim", "a\x1b[31mb\nc": `a\x1b[31mb\nc`, strings.Repeat("x", 5000): strings.Repeat("x", maxText) + "...",
 	} {
-		if got := clean(in, maxName); got != want {
+		if got := clean(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}

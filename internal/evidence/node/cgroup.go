@@ -7,6 +7,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,14 +70,15 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 	m, shown := ParseCgroups(b), false
 	for list, path := range m {
 		controller, _, _ := strings.Cut(list, ",")
-		base, _, _ := t.Base(m, controller)
+		base, _ := t.Base(m, controller)
+		m[list] = above.ReplaceAllString(path, "/")
 		switch {
 		case strings.HasSuffix(path, " (deleted)"): // it has ended, and its cgroup after it
 			return nil, fmt.Errorf("look at the cgroup of pid %d: %w", pid, fs.ErrNotExist)
-		case path == "/.." || strings.HasPrefix(path, "/../"):
-			if m[list], err = t.outside(base, path, pid); err != nil {
-				return nil, err
-			}
+		case m[list] != path && !holds(base+m[list], pid):
+			return nil, fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and "+
+				"%s/cgroup.procs below %s does not hold it; plegd needs the node's /sys, and its PIDs",
+				pid, path, m[list], t.root)
 		}
 		shown = shown || base != "" && exists(base+m[list])
 	}
@@ -87,22 +89,16 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 	return m, err
 }
 
-// outside returns the path from the root of the hierarchy at base of a cgroup that is
-// outside plegd's cgroup namespace, as the runtime's is for a pod that is not privileged.
-// The kernel gives it relative to that namespace ("/../../system.slice/x"). If it is in
-// another branch from the root on, the rest is the path, and its list of processes holds pid.
-func (t CgroupTree) outside(base, path string, pid int) (string, error) {
-	rest := path
-	for rest == "/.." || strings.HasPrefix(rest, "/../") {
-		rest = rest[len("/.."):]
-	}
-	rest = "/" + strings.TrimPrefix(rest, "/")
-	b, err := ReadFile(base + rest + "/cgroup.procs")
-	if base != "" && err == nil && slices.Contains(strings.Fields(string(b)), strconv.Itoa(pid)) {
-		return rest, nil
-	}
-	return "", fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and %s/cgroup.procs "+
-		"below %s does not hold it; plegd needs the node's /sys, and its PIDs", pid, path, rest, t.root)
+// above is the begin of the path of a cgroup outside plegd's cgroup namespace, as the
+// runtime's is for a pod that is not privileged: the kernel gives it relative to that
+// namespace ("/../../system.slice/x"). If it is in another branch from the root on, the rest
+// is the path, and its list of processes holds the process.
+var above = regexp.MustCompile(`^(/\.\.)+(/|$)`)
+
+// holds reports whether a process is in the cgroup of a directory.
+func holds(dir string, pid int) bool {
+	b, _ := ReadFile(dir, "cgroup.procs") // of nothing there are none
+	return slices.Contains(strings.Fields(string(b)), strconv.Itoa(pid))
 }
 
 func exists(path string) bool {
@@ -113,25 +109,25 @@ func exists(path string) bool {
 // Base returns where the hierarchy of a controller is mounted, and the path of the cgroup
 // in it; "" for neither. The v1 hierarchy comes before the unified one, which is also that
 // of the controller "".
-func (t CgroupTree) Base(m Cgroups, controller string) (base, path string, v2 bool) {
+func (t CgroupTree) Base(m Cgroups, controller string) (base, path string) {
 	list, path := m.v1(controller)
 	names, file := []string{list, controller}, ""
 	if path == "" {
-		names, file, path, v2 = []string{"", "unified"}, "cgroup.controllers", m[""], true
+		names, file, path = []string{"", "unified"}, "cgroup.controllers", m[""]
 	}
 	for _, name := range names {
 		base = filepath.Join(t.root, strings.TrimPrefix(name, "name="))
 		if path != "" && exists(filepath.Join(base, file)) {
-			return base, path, v2
+			return base, path
 		}
 	}
-	return "", "", v2
+	return "", ""
 }
 
 // Up goes from the cgroup to the root of a controller's hierarchy: directories and paths.
 func (t CgroupTree) Up(m Cgroups, controller string) iter.Seq2[string, string] {
 	return func(yield func(dir, path string) bool) {
-		base, path, _ := t.Base(m, controller)
+		base, path := t.Base(m, controller)
 		if base == "" {
 			return
 		}
@@ -149,13 +145,9 @@ func (t CgroupTree) Frozen(m Cgroups) (path string, frozen bool) {
 		for dir, level := range t.Up(m, controller) {
 			b, _ := ReadFile(dir, "freezer.state") // v1; without a file there is no freezer
 			state := strings.TrimSpace(string(b))
-			if state == "FROZEN" || state == "FREEZING" || Counters(dir, "cgroup.events")["frozen"] == 1 {
+			if state == "FROZEN" || state == "FREEZING" || Counters(dir, "cgroup.events")["frozen"] == 1 ||
+				frozen && Number(dir+"/cgroup.freeze") == 1 { // a process beside it waits for a disk
 				path, frozen = level, true
-			}
-			for _, file := range []string{"freezer.self_freezing", "cgroup.freeze"} {
-				if frozen && Number(dir+"/"+file) == 1 {
-					path = level
-				}
 			}
 		}
 		if frozen {

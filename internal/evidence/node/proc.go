@@ -5,11 +5,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,27 +26,33 @@ func Path(procfs string, pid int, name string) string {
 	return procfs + "/" + strconv.Itoa(pid) + "/" + name
 }
 
-// ReadLimited reads a file; an error where it has more than limit bytes. It calls the
-// kernel without os.File, which costs as much again for a small file.
+// ReadLimited reads a file; an error where it has more than limit bytes.
 func ReadLimited(file string, limit int) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read from
+	b, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err == nil && len(b) > limit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
+	}
+	return b, err
+}
+
+// readOnce reads a file of /proc that is one record into b, by one read(2). It calls the
+// kernel without os.File, which costs as much again.
+func readOnce(file string, b []byte) ([]byte, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
 	}
 	defer func() { _ = unix.Close(fd) }() // only read from
-	for b := []byte(nil); ; {
-		b = slices.Grow(b, 512) // a stat fits
-		n, err := unix.Read(fd, b[len(b):cap(b)])
-		switch {
-		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: file, Err: err}
-		case n == 0:
-			return b, nil
-		case len(b)+n > limit:
-			return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
-		}
-		b = b[:len(b)+n]
+	n, err := unix.Read(fd, b)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: file, Err: err}
 	}
+	return b[:n], nil
 }
 
 // ReadFile reads a file of /proc or of a cgroup.
@@ -98,12 +104,12 @@ func ArgValues(args []string, name string) (out []string) {
 	return out
 }
 
-// ArgValue returns the first value of a flag, "" where it is not given.
-func ArgValue(args []string, name string) string {
-	if all := ArgValues(args, name); len(all) > 0 {
-		return all[0]
+// ArgValue returns the last value of a flag, which counts; "" where it is not given.
+func ArgValue(args []string, name string) (last string) {
+	for _, v := range ArgValues(args, name) {
+		last = v
 	}
-	return ""
+	return last
 }
 
 // value returns the rest after "name:" on a line of its own, as in /proc/PID/status.
@@ -206,7 +212,7 @@ func ParseStat(b []byte) (Process, error) {
 
 // ReadStat reads /proc/PID/stat.
 func ReadStat(procfs string, pid int) (Process, error) {
-	b, err := ReadFile(Path(procfs, pid, "stat"))
+	b, err := readOnce(Path(procfs, pid, "stat"), make([]byte, 1<<10)) // about 350 bytes
 	if err != nil {
 		return Process{}, err
 	}
@@ -233,7 +239,10 @@ func ThreadState(s byte) string {
 }
 
 // TracerPID returns the process that traces one, by its /proc/PID/status, 0 for none.
-func TracerPID(status []byte) int { return number(status, "TracerPid", 10, 0) }
+func TracerPID(procfs string, pid int) int {
+	b, _ := ReadFile(Path(procfs, pid, "status")) // of nothing there is none
+	return number(b, "TracerPid", 10, 0)
+}
 
 // Schedstat is a /proc/PID/schedstat, or a thread's: nanoseconds on a CPU,
 // nanoseconds runnable without one, and how often it was put on one.
@@ -242,7 +251,7 @@ type Schedstat struct{ Run, Delay, Slices uint64 }
 // ReadSchedstat reads the schedstat of a process or thread, by its directory: all zero where
 // the kernel does not count. The parser of procfs takes a regular expression to it.
 func ReadSchedstat(dir string) (s Schedstat) {
-	b, _ := ReadFile(dir, "schedstat")
+	b, _ := readOnce(dir+"/schedstat", make([]byte, 128)) // three numbers of 64 bits
 	if _, err := fmt.Sscan(string(b), &s.Run, &s.Delay, &s.Slices); err != nil {
 		return Schedstat{}
 	}

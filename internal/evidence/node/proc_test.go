@@ -114,8 +114,11 @@ func TestFDInfo(t *testing.T) {
 			t.Errorf("%q: %+v", content, got)
 		}
 	}
-	if TracerPID([]byte("Name:\tx\nTracerPid:\t42\n")) != 42 || TracerPID([]byte("TracerPid:\t-3\nTracerPid\n")) != 0 {
-		t.Error("the tracer is read wrongly")
+	for content, want := range map[string]int{"Name:\tx\nTracerPid:\t42\n": 42, "TracerPid:\t-3\nTracerPid\n": 0} {
+		evidencetest.WriteTree(t, dir, map[string]string{"1/status": content})
+		if got := TracerPID(dir, 1); got != want {
+			t.Errorf("%q: %d", content, got)
+		}
 	}
 }
 
@@ -206,6 +209,6 @@ func FuzzParse(f *testing.F) {
 		if v := ArgValue(SplitArgs(b), "id"); v != "" && !bytes.Contains(b, []byte(v)) {
 			t.Errorf("%q has the id %q", b, v)
 		}
-		_ = TracerPID(b)
+		_ = number(b, "TracerPid", 10, 0)
 	})
 }

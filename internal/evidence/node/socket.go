@@ -63,11 +63,9 @@ func (s Socket) Listens() bool { return s.State == Listening && s.Kind == unix.S
 // FileID tells a socket's file from all others, as far as sock_diag does: it
 // has the inode's lower 32 bits.
 type FileID struct {
-	Major, Minor, Inode uint32
+	Device uint64 // as of stat(2)
+	Inode  uint32
 }
-
-// SameDevice reports whether two files are on the same device.
-func (f FileID) SameDevice(o FileID) bool { return f.Major == o.Major && f.Minor == o.Minor }
 
 // EachSocket calls found for each unix socket in one of the states of the mask, in the
 // network namespace of this process.
@@ -123,7 +121,7 @@ func parseDiag(b []byte) (Socket, error) {
 			s.Name = bindName(string(attrs.Bytes()))
 		case attrVFS:
 			dev := order.Uint32(v[4:]) // the kernel's own dev_t: 12 bits major, 20 bits minor
-			s.File = FileID{Major: dev >> 20, Minor: dev & (1<<20 - 1), Inode: order.Uint32(v)}
+			s.File = FileID{Device: unix.Mkdev(dev>>20, dev&(1<<20-1)), Inode: order.Uint32(v)}
 		case attrPeer:
 			s.Peer = order.Uint32(v)
 		case attrRQLen:

@@ -45,7 +45,7 @@ func TestEach(t *testing.T) {
 	if err := unix.Stat(path, &st); err != nil {
 		t.Fatal(err)
 	}
-	if file := (FileID{Major: unix.Major(st.Dev), Minor: unix.Minor(st.Dev), Inode: uint32(st.Ino)}); s.File != file {
+	if file := (FileID{Device: st.Dev, Inode: uint32(st.Ino)}); s.File != file {
 		t.Errorf("stat says %+v, sock_diag %+v: the same file, compared wrongly (or a file system that numbers it twice)", file, s.File)
 	}
 	e := all[uint32(evidencetest.InodeOf(t, end))]
@@ -67,11 +67,11 @@ func TestParseDiag(t *testing.T) {
 	tests := map[string]Socket{
 		"listener.bin": {
 			Inode: 640491, Kind: unix.SOCK_STREAM, State: Listening, Cookie: 1, Name: "/run/r.sock",
-			File: FileID{Major: 254, Inode: 9978417}, RQueue: 3, WQueue: 4,
+			File: FileID{Device: unix.Mkdev(254, 0), Inode: 9978417}, RQueue: 3, WQueue: 4,
 		},
 		"server_end.bin": {
 			Inode: 640500, Kind: unix.SOCK_STREAM, State: Established, Cookie: 2, Name: "/run/r.sock",
-			File: FileID{Major: 254, Inode: 9978417}, Peer: 640492, RQueue: 1000, WQueue: 214016,
+			File: FileID{Device: unix.Mkdev(254, 0), Inode: 9978417}, Peer: 640492, RQueue: 1000, WQueue: 214016,
 		},
 		"client_end.bin": {
 			Inode: 640492, Kind: unix.SOCK_STREAM, State: Established, Cookie: 3,

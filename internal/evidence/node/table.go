@@ -13,7 +13,10 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,18 +49,12 @@ var (
 type Processes struct {
 	At    time.Time
 	ByPID map[int]Process
-	// children are pids by their parent's, ascending.
-	children map[int][]int
+	// children are by their parent's pid, by ascending pid.
+	children map[int][]Process
 }
 
 // Children returns the children of a process, by ascending pid.
-func (p *Processes) Children(pid int) []Process {
-	out := make([]Process, 0, len(p.children[pid]))
-	for _, child := range p.children[pid] {
-		out = append(out, p.ByPID[child])
-	}
-	return out
-}
+func (p *Processes) Children(pid int) []Process { return slices.Clone(p.children[pid]) }
 
 // Ancestors returns a process and those that it descends from, the nearest first.
 func (p *Processes) Ancestors(pid int) (out []int) {
@@ -106,11 +103,11 @@ func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes
 		err = fmt.Errorf("%s shows none, or more than %d", t.procfs, maxProcesses)
 	}
 	slices.Sort(pids)
-	next := &Processes{At: time.Now(), ByPID: make(map[int]Process, len(pids)), children: map[int][]int{}}
+	next := &Processes{At: time.Now(), ByPID: make(map[int]Process, len(pids)), children: map[int][]Process{}}
 	for _, pid := range pids {
 		if p, err := t.Alive(pid); err == nil { // or it has just ended
 			next.ByPID[pid] = p
-			next.children[p.PPID] = append(next.children[p.PPID], pid)
+			next.children[p.PPID] = append(next.children[p.PPID], p)
 		}
 	}
 	if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -213,4 +210,98 @@ func Holders(ctx context.Context, procfs string, keep func(pid, fd int, to strin
 		}
 	}
 	return out, cmp.Or(ctx.Err(), err)
+}
+
+// Kind is what a process is, by its name.
+type Kind string
+
+// The kinds of processes; "" is any other.
+const (
+	KindShim    Kind = "shim"    // containerd's shims, conmon
+	KindOCI     Kind = "oci"     // runc, crun, youki
+	KindKubelet Kind = "kubelet" // also k3s and microk8s, which have it built in
+)
+
+// kinds are the kinds by name, of which the kernel keeps 15 bytes.
+var kinds = map[string]Kind{
+	"conmon": KindShim, "conmonrs": KindShim,
+	"runc": KindOCI, "crun": KindOCI, "youki": KindOCI,
+	"kubelet": KindKubelet, "k3s-server": KindKubelet, "k3s-agent": KindKubelet, "kubelite": KindKubelet,
+}
+
+// Kind returns the kind of the process.
+func (p Process) Kind() Kind {
+	if strings.HasPrefix(p.Comm, "containerd-shim") {
+		return KindShim
+	}
+	return kinds[p.Comm]
+}
+
+// SharesNamespaces reports whether a process is in the namespaces of another, of the
+// kinds "pid", "mnt" or "net". A container's process has a mount namespace of its own, also
+// in a pod with the node's PIDs. Without CAP_SYS_PTRACE only the depth of the PID namespace
+// is known.
+func SharesNamespaces(procfs string, pid, other int, kinds ...string) bool {
+	depth := func(pid int) int { // 0 where that is not known
+		b, _ := ReadFile(Path(procfs, pid, "status"))
+		return len(strings.Fields(value(b, "NSpid")))
+	}
+	for _, kind := range kinds {
+		a, errA := os.Readlink(Path(procfs, pid, "ns/"+kind))
+		b, errB := os.Readlink(Path(procfs, other, "ns/"+kind))
+		if known := errA == nil && errB == nil; known && a != b || !known && depth(pid) != depth(other) {
+			return false
+		}
+	}
+	return true
+}
+
+// ShimID returns the id of the sandbox or container that a shim or conmon serves, by its
+// arguments; "" where they name none.
+func (p Process) ShimID(args []string) string {
+	name := "id"
+	if strings.HasPrefix(p.Comm, "conmon") {
+		name = "c"
+	}
+	id := ArgValue(args, name)
+	if len(id) > 128 || strings.Trim(id, idChars) != "" {
+		return ""
+	}
+	return id
+}
+
+const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+
+// lasting are the names of children that run for long by design: decompressors, port
+// forwarding, and daemons that dockerd starts.
+var lasting = []string{
+	"unpigz", "pigz", "igzip", "gzip", "zstd", "ctd-decoder", "socat", "nsenter", "docker-proxy", "docker-init",
+	"containerd", "dockerd", "buildkitd",
+}
+
+// setup is, in clock ticks, how long after its start a shim starts processes that live
+// as long as it does, such as the logger of a container.
+const setup = 2 * ClockTicks
+
+// ociCommands are the commands of an OCI runtime that end soon.
+var ociCommands = []string{
+	"create", "start", "delete", "kill", "state", "update", "pause", "resume", "checkpoint", "restore", "ps",
+}
+
+// IsHelper reports whether a child of the runtime or of a shim is to end soon, under any
+// name: runc, a CNI plugin, a hook. A container's own process is none: whether it shares their
+// namespaces is checked besides. Nor is one that may run for long by design: an NRI plugin, or
+// an OCI runtime while somebody uses exec.
+func IsHelper(p, parent Process, args []string) bool {
+	nri := func(arg string) bool { return path.IsAbs(arg) && strings.Contains(arg, "/nri/") }
+	switch {
+	case p.Kind() == KindShim: // a child that cannot begin its program
+		return p.Comm == parent.Comm && p.State == 'D'
+	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
+		slices.Contains(args, "exec"), slices.ContainsFunc(args[:min(len(args), 2)], nri):
+		return false
+	case p.Kind() != KindOCI && parent.Kind() == KindShim && p.Start <= parent.Start+setup:
+		return slices.ContainsFunc(ociCommands, func(c string) bool { return slices.Contains(args, c) })
+	}
+	return true
 }
