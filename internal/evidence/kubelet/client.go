@@ -52,11 +52,11 @@ type Client struct {
 	opts             Options
 	healthz, metrics *endpoint // nil: not asked
 
-	seen        bool // it has answered in this boot
 	failedSince time.Time
-	answeredAt  time.Time // when healthz was last asked and answered
-	// sandboxes and containers follow its calls that start pods.
-	sandboxes, containers startCounter
+	answeredAt  time.Time          // when healthz was last asked and answered
+	values      map[string]float64 // the last metrics
+	// sandboxes and containers are its calls that start pods.
+	sandboxes, containers *health.StartCalls
 }
 
 // New returns a client. Validate has accepted the options.
@@ -64,8 +64,6 @@ func New(opts Options) *Client {
 	opts.Timeout = cmp.Or(opts.Timeout, 2*time.Second)
 	return &Client{
 		opts: opts, healthz: newEndpoint(opts.HealthzURL, &opts), metrics: newEndpoint(opts.MetricsURL, &opts),
-		seen: opts.Seen, sandboxes: startCounter{operation: "run_podsandbox"},
-		containers: startCounter{operation: "create_container"},
 	}
 }
 
@@ -82,7 +80,7 @@ func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
 	if k.metrics != nil {
 		switch err := k.readMetrics(ctx, out); {
 		case err == nil:
-			k.seen = true
+			k.opts.Seen = true
 		case k.healthz == nil:
 			return nil, err
 		default:
@@ -101,7 +99,7 @@ func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
 	if k.failedSince = cmp.Or(k.failedSince, out.At); out.OK {
 		k.failedSince = time.Time{}
 	}
-	out.Seen, out.FailedSince, out.AnsweredAt = k.seen, k.failedSince, k.answeredAt
+	out.Seen, out.FailedSince, out.AnsweredAt = k.opts.Seen, k.failedSince, k.answeredAt
 	return out, nil
 }
 
@@ -112,9 +110,9 @@ func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
 		out.Refused = errors.Is(err, syscall.ECONNREFUSED)
 		silent, why := k.explain(err)
 		switch {
-		case out.Refused && !k.seen:
+		case out.Refused && !k.opts.Seen:
 			return errNeverAnswered
-		case !silent || !k.seen:
+		case !silent || !k.opts.Seen:
 			return why
 		}
 		out.OK, out.Detail = false, why.Error()
@@ -130,7 +128,7 @@ func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
 		}
 		out.OK, out.Detail = false, failingChecks(resp.Status, string(body))
 	}
-	k.seen, k.answeredAt = true, out.At
+	k.opts.Seen, k.answeredAt = true, out.At
 	return nil
 }
 
@@ -161,7 +159,9 @@ func (k *Client) readMetrics(ctx context.Context, out *health.Kubelet) error {
 		// the kubelet look old.
 		out.LastSeen = now.Add(-max(0, now.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
 	}
-	out.Sandboxes, out.Containers = k.sandboxes.next(values, now), k.containers.next(values, now)
+	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, values, now)
+	k.containers = startCalls(k.containers, "create_container", k.values, values, now)
+	k.values, out.Sandboxes, out.Containers = values, k.sandboxes, k.containers
 	if working, has := values[workingPods]; has { // not before 1.27
 		waiting := max(0, int(working-values[runningPods]))
 		out.WaitingPods = &waiting

@@ -166,7 +166,7 @@ func TestKubeletAnswers(t *testing.T) {
 		if tt.never != "" {
 			wantErr(t, k, tt.never)
 		}
-		k.seen = true
+		k.opts.Seen = true
 		v := mustGather(t, k)
 		if v.OK != tt.ok || !v.Seen || v.Refused || !strings.Contains(v.Detail, tt.detail) || len(v.Detail) > 300 || v.OK != v.FailedSince.IsZero() {
 			t.Errorf("%s: %+v", name, v)
@@ -391,7 +391,7 @@ func TestKubeletTLS(t *testing.T) {
 				wantErr(t, k, tt.want)
 				// plegd does not trust it: the kubelet's state is unknown, also after
 				// it has answered.
-				k.seen = true
+				k.opts.Seen = true
 				wantErr(t, k, tt.want)
 				return
 			}

@@ -79,34 +79,24 @@ func parseMetrics(r io.Reader) (values map[string]float64, version string, err e
 	return values, version, err
 }
 
-// startCounter follows the kubelet's calls of one operation.
-type startCounter struct {
-	operation string
-	known     bool
-	before    struct{ total, errors, seconds float64 }
-	calls     *health.StartCalls
-}
-
-// next takes the metrics of a moment and returns the calls that have failed since one
-// last succeeded, nil for none. Counters that fall are those of another kubelet.
-func (c *startCounter) next(values map[string]float64, at time.Time) *health.StartCalls {
-	before, now := c.before, c.before
-	now.total, now.errors = values[operations+"total"+c.operation], values[operations+"errors_total"+c.operation]
-	now.seconds = values[operations+"duration_seconds_sum"+c.operation]
-	known := c.known && now.total >= before.total && now.errors >= before.errors
-	c.known, c.before = true, now
-	ended, failed := now.total-before.total, now.errors-before.errors
-	switch {
-	case !known, ended > failed:
-		c.calls = nil
-	case failed > 0:
-		calls := health.StartCalls{Since: at}
-		if c.calls != nil {
-			calls = *c.calls
-		}
-		calls.Errors, calls.LastError = calls.Errors+int(failed), at
-		calls.Longest = max(calls.Longest, time.Duration((now.seconds-before.seconds)/failed*float64(time.Second)))
-		c.calls = &calls
+// startCalls returns the kubelet's calls of an operation that have failed since one last
+// succeeded, nil for none: last as of the sample before, whose metrics before are. Counters
+// that fall are those of another kubelet.
+func startCalls(
+	last *health.StartCalls, operation string, before, now map[string]float64, at time.Time,
+) *health.StartCalls {
+	rise := func(counter string) float64 {
+		return now[operations+counter+operation] - before[operations+counter+operation]
 	}
-	return c.calls
+	ended, failed := rise("total"), rise("errors_total")
+	switch {
+	case before == nil, ended < 0, failed < 0, ended > failed:
+		return nil
+	case failed == 0:
+		return last
+	}
+	calls := *cmp.Or(last, &health.StartCalls{Since: at})
+	calls.Errors, calls.LastError = calls.Errors+int(failed), at
+	calls.Longest = max(calls.Longest, time.Duration(rise("duration_seconds_sum")/failed*float64(time.Second)))
+	return &calls
 }

@@ -60,10 +60,17 @@ func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
 		return nil, err
 	}
 	for _, p := range found {
-		if v, ok := k.read(p, len(found) > 1); ok {
-			k.known, k.id = v, p.ID()
-			return v, nil
+		args := Args(p.Comm, k.Table.Args(p.ID()))
+		v, endpoint := ReadSettings("", args)
+		path, err := ParseEndpoint(endpoint)
+		watched := k.Endpoint()
+		unclear := len(found) > 1 && (endpoint == "" || watched == "")
+		if another := err == nil && watched != "" && path != watched; args == nil || unclear || another {
+			continue
 		}
+		v.PID, v.Started, v.StartTicks = p.PID, node.StartedAt(time.Now(), node.Uptime(), p.Start), p.Start
+		k.known, k.id = &v, p.ID()
+		return k.known, nil
 	}
 	return nil, ErrNone
 }
@@ -86,23 +93,6 @@ func (k *Process) find(ctx context.Context, beside int, maxAge time.Duration) (o
 	}
 	slices.SortFunc(out, func(a, b node.Process) int { return a.PID - b.PID })
 	return out, nil
-}
-
-// read reads one kubelet's start and settings; false where it is another runtime's or,
-// where there are several, is not known to be this one's.
-func (k *Process) read(p node.Process, several bool) (*health.KubeletProcess, bool) {
-	args := Args(p.Comm, k.Table.Args(p.ID()))
-	if args == nil {
-		return nil, false
-	}
-	v, endpoint := ReadSettings("", args)
-	path, err := ParseEndpoint(endpoint)
-	switch watched := k.Endpoint(); {
-	case several && (endpoint == "" || watched == ""), err == nil && watched != "" && path != watched:
-		return nil, false
-	}
-	v.PID, v.Started, v.StartTicks = p.PID, node.StartedAt(time.Now(), node.Uptime(), p.Start), p.Start
-	return &v, true
 }
 
 const maxSocketPath = 107 // of sun_path without its terminating zero, unix(7)
@@ -165,16 +155,17 @@ func (f *Finder) Find(ctx context.Context) (found Found) {
 	if f.kubelet.Table == nil {
 		f.kubelet = Process{ProcFS: f.ProcFS, Table: node.NewTable(f.ProcFS)}
 	}
+	searched := func(place string) { found.Searched = append(found.Searched, place) }
 	var args []string
 	kubelets, _ := f.kubelet.find(ctx, 1, 0) // no /proc, no kubelet
 	if len(kubelets) > 0 {
 		if args = Args(kubelets[0].Comm, f.kubelet.Table.Args(kubelets[0].ID())); args == nil {
-			found.Searched = append(found.Searched, "the arguments of the kubelet's process: not readable in time")
+			searched("the arguments of the kubelet's process: not readable in time")
 		}
 	}
 	v, endpoint := ReadSettings(f.Root, args)
 	if v.Problem != "" {
-		found.Searched = append(found.Searched, v.Problem)
+		searched(v.Problem)
 	}
 	if endpoint != "" {
 		from := v.From[health.SettingEndpoint]
@@ -182,25 +173,21 @@ func (f *Finder) Find(ctx context.Context) (found Found) {
 		if err == nil {
 			return Found{Path: path, Source: from, Certain: len(kubelets) == 0 || args != nil}
 		}
-		found.Searched = append(found.Searched, from+": "+err.Error())
+		searched(from + ": " + err.Error())
 	}
 	if f.Serves == nil {
 		return found
 	}
-	first := Found{Source: "the first usual place where there is a socket"}
 	for _, path := range usualSockets {
 		info, err := os.Stat(f.Root + path)
 		switch {
 		case err != nil || info.Mode()&os.ModeSocket == 0:
-			found.Searched = append(found.Searched, path)
+			searched(path)
 		case f.Serves(ctx, f.Root+path):
 			return Found{Path: f.Root + path, Source: "the first usual place that serves runtime.v1", Serves: true}
-		case first.Path == "":
-			first.Path = f.Root + path
+		case found.Path == "":
+			found.Path, found.Source = f.Root+path, "the first usual place where there is a socket"
 		}
-	}
-	if first.Path != "" {
-		return first
 	}
 	return found
 }

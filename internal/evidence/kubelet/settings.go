@@ -52,12 +52,12 @@ func ReadSettings(root string, args []string) (v health.KubeletProcess, endpoint
 			v.EventedPLEG, v.From[health.SettingEventedPLEG] = on, from
 		}
 	}
-	file := flagValue(args, "config")
+	file := node.ArgValue(args, "config")
 	if !filepath.IsAbs(file) {
 		file = defaultConfig
 	}
 	var failed error
-	for _, f := range append([]string{file}, dropIns(root, flagValue(args, "config-dir"))...) {
+	for _, f := range append([]string{file}, dropIns(root, node.ArgValue(args, "config-dir"))...) {
 		var c config
 		b, err := node.ReadLimited(root+f, maxConfigBytes)
 		if err == nil {
@@ -68,12 +68,12 @@ func ReadSettings(root string, args []string) (v health.KubeletProcess, endpoint
 		}
 		set(c, f)
 	}
-	c := config{Endpoint: flagValue(args, "container-runtime-endpoint"), FeatureGates: map[string]bool{}}
+	c := config{Endpoint: node.ArgValue(args, "container-runtime-endpoint"), FeatureGates: map[string]bool{}}
 	for flag, to := range map[string]*time.Duration{
 		"node-status-update-frequency": &c.NodeStatusPeriod, "runtime-request-timeout": &c.RequestTimeout,
 	} {
 		var err error
-		if *to, err = time.ParseDuration(cmp.Or(flagValue(args, flag), "0")); err != nil {
+		if *to, err = time.ParseDuration(cmp.Or(node.ArgValue(args, flag), "0")); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("--%s: %w", flag, err))
 		}
 	}
@@ -123,12 +123,12 @@ func Args(comm string, args []string) []string {
 		for _, arg := range node.ArgValues(args, "kubelet-arg") {
 			out = append(out, "--"+strings.TrimLeft(arg, "-"))
 		}
-		if endpoint := flagValue(args, "container-runtime-endpoint"); endpoint != "" {
+		if endpoint := node.ArgValue(args, "container-runtime-endpoint"); endpoint != "" {
 			out = append(out, "--container-runtime-endpoint="+endpoint)
 		}
 		return out
 	case comm == "kubelite":
-		file := flagValue(args, "kubelet-args-file")
+		file := node.ArgValue(args, "kubelet-args-file")
 		b, err := node.ReadLimited(file, maxConfigBytes)
 		if !filepath.IsAbs(file) || err != nil {
 			return args[:1]
@@ -138,12 +138,4 @@ func Args(comm string, args []string) []string {
 		return append([]string{args[0]}, strings.Fields(expand.Replace(string(b)))...)
 	}
 	return args
-}
-
-// flagValue returns the last value of a flag, "" where it is not given.
-func flagValue(args []string, name string) (last string) {
-	for _, v := range node.ArgValues(args, name) {
-		last = v
-	}
-	return last
 }
