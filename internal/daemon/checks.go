@@ -115,7 +115,10 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 		}
 		last.HangsSince = cmp.Or(last.HangsSince, now)
 		d.version.Store(&last)
-		_, err := d.client.Version(ctx)
+		v, err := d.client.Version(ctx)
+		if err == nil {
+			d.runtime.Store(&health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion})
+		}
 		if e := cri.AsError(err); e == nil || e.Code != cri.CodeDeadlineExceeded {
 			d.version.Store(&health.VersionCheck{Ended: time.Now()})
 		}

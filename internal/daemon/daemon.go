@@ -52,6 +52,7 @@ type Daemon struct {
 	loop     *relist.Loop
 	status   atomic.Pointer[health.Status]
 	version  atomic.Pointer[health.VersionCheck]
+	runtime  atomic.Pointer[health.Runtime]
 	dialer   *evidence.Dialer
 	sources  *evidence.Registry
 	shown    map[string]shown             // parts that are no source, by name
@@ -106,6 +107,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	}
 	d.status.Store(&d.restored.Status)
 	d.version.Store(&health.VersionCheck{})
+	d.runtime.Store(&health.Runtime{})
 	if err := d.watch(); err != nil {
 		return nil, err
 	}
@@ -156,10 +158,6 @@ func (d *Daemon) watch() error {
 	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: d.metrics,
-		Serves: func(pid int) bool { // may be the runtime behind the held connection
-			held, up := d.client.Peer()
-			return !up || pid == 0 || held == 0 || pid == held
-		},
 		Done: func(p health.Probe) {
 			if d.metrics.ProbeDone(p); !p.OK {
 				d.news.send()
@@ -168,9 +166,8 @@ func (d *Daemon) watch() error {
 	})
 	d.shown["dial"] = d.dialer
 	d.sources = evidence.NewRegistry(evidence.Options{
-		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Path: d.path, DockerSocket: cfg.DockerSocket,
-		HeldPeer: d.heldPeer, NewestPeer: d.newestPeer, Moved: d.dialer.Moved, Notify: d.news.send,
-		Changes: func() uint64 { return d.loop.Snapshot().Changes },
+		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Dialer: d.dialer, Dialed: d.client.LastDial, DockerSocket: cfg.DockerSocket,
+		Notify: d.news.send, Changes: func() uint64 { return d.loop.Snapshot().Changes },
 		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile, Seen: d.restored.KubeletSeen,

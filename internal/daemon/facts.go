@@ -23,6 +23,7 @@ func (d *Daemon) facts(now time.Time, timeout time.Duration) health.Facts {
 		Endpoint:      *d.endpoint.Load(),
 		Status:        *d.status.Load(),
 		Version:       *d.version.Load(),
+		Runtime:       *d.runtime.Load(),
 		Calls:         map[string]health.Call{},
 		Arriving:      d.client.Arriving(),
 		Probe:         d.dialer.Last(),
@@ -53,9 +54,6 @@ func (d *Daemon) facts(now time.Time, timeout time.Duration) health.Facts {
 	}
 	f.Evidence.Children = d.withPods(f.Evidence.Children)
 	f.Evidence.Chain = d.chain.Load()
-	if v := d.dialer.Version(); v != nil {
-		f.Runtime = health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion}
-	}
 	return f
 }
 
@@ -70,24 +68,4 @@ func (d *Daemon) withPods(c *health.Children) *health.Children {
 		out.Stuck[i].PodUID = d.listed(out.Stuck[i].Sandbox).PodUID
 	}
 	return &out
-}
-
-// newestPeer returns the process that listened at the path when the newest
-// connection was made, the held one or a fresh one, and when that was.
-func (d *Daemon) newestPeer() (pid int, at time.Time) {
-	pid, at = d.dialer.Peer()
-	if held := d.client.LastDial(); held != nil && held.Err == nil && held.At.After(at) {
-		return held.PeerPID, held.At
-	}
-	return pid, at
-}
-
-// heldPeer returns the process at the other end of the held connection; where
-// none could be made, the one that listened when the newest connection was.
-func (d *Daemon) heldPeer() int {
-	if held := d.client.LastDial(); held != nil && held.Err == nil {
-		return held.PeerPID
-	}
-	pid, _ := d.dialer.Peer()
-	return pid
 }

@@ -14,9 +14,10 @@ const (
 	// quotaSamples is the number of samples before with which the CPU quota's counters are
 	// compared, memorySamples that of the memory limits': a limit that holds its tasks up
 	// for seconds at a time counts nothing in a single one. Samples are far apart in the
-	// steady state: of older ones than these ages only the last is compared with.
-	quotaSamples, quotaAge   = 2, 2500 * time.Millisecond
-	memorySamples, memoryAge = 5, 5 * time.Second
+	// steady state: of those older than maxSampleAge only the last is compared with.
+	quotaSamples  = 2
+	memorySamples = 5
+	maxSampleAge  = 5 * time.Second
 	// minThrottledPeriods is the number of periods in one sample, without any accounted
 	// throttled time, that shows throttling: that of one may be accounted a moment later.
 	minThrottledPeriods = 2
@@ -92,15 +93,13 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 // rise yields the increase of a level's counters since each of the samples before that
 // now can be compared with, the oldest last: at most n, and not those of a cgroup of the
 // same name that has ended.
-func (s *cgroupSource) rise(
-	level string, now counters, n int, maxAge time.Duration,
-) iter.Seq2[counters, time.Duration] {
+func (s *cgroupSource) rise(level string, now counters, n int) iter.Seq2[counters, time.Duration] {
 	last := len(s.samples) - 1
 	s.samples[last].of[level] = now
 	return func(yield func(since counters, passed time.Duration) bool) {
 		for i := last - 1; i >= max(0, last-n); i-- {
 			passed, old := s.samples[last].at.Sub(s.samples[i].at), s.samples[i].of[level]
-			if old == nil || passed <= 0 || i+1 < last && passed > maxAge {
+			if old == nil || passed <= 0 || i+1 < last && passed > maxSampleAge {
 				continue
 			}
 			since, again := counters{}, false
@@ -130,7 +129,7 @@ func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 		v.ThrottledTotal += stat.Time
 		taken := uint64(stat.Time) //nolint:gosec // not negative
 		now := counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": taken}
-		for since, passed := range s.rise("cpu "+dir, now, quotaSamples, quotaAge) {
+		for since, passed := range s.rise("cpu "+dir, now, quotaSamples) {
 			periods := min(1, float64(since["throttled"])/max(1, float64(since["periods"])))
 			// v1 counts the time of each CPU.
 			share := min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()) //nolint:gosec // far below 2^63
@@ -171,7 +170,7 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 		}
 		stat := node.Counters(dir, "memory.stat")
 		now["refaults"] = stat[refault+"_anon"] + stat[refault+"_file"] + stat[refault]
-		for since, passed := range s.rise("memory "+dir, now, memorySamples, memoryAge) { // the oldest counts
+		for since, passed := range s.rise("memory "+dir, now, memorySamples) { // the oldest counts
 			l.HighEvents, l.MaxEvents, l.OOMKills = since["high"], since["max"], since["oom_kill"]
 			l.Refaults = float64(since["refaults"]) / passed.Seconds()
 		}

@@ -3,11 +3,13 @@ package evidence
 import (
 	"cmp"
 	"context"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -37,8 +39,9 @@ type childrenSource struct {
 
 	up    func() time.Duration
 	tree  node.CgroupTree
-	stuck map[node.ID]stuckShim // of the last sample
-	turn  int                   // of the shim whose threads are read
+	since bounded.Since[stuckShim]
+	stuck map[stuckShim]time.Time // of the last sample, since when
+	turn  int                     // of the shim whose threads are read
 
 	runtime        int             // of this sample
 	all            *node.Processes // from which shims and helpers are
@@ -106,26 +109,22 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 func (c *childrenSource) alive(all []node.Process) []node.Process {
 	out := all[:0]
 	for _, before := range all {
-		if p, err := c.table.Alive(before.PID); err == nil && p.ID() == before.ID() && !ended(p) {
+		if p, err := c.table.Alive(before.PID); err == nil && p.ID() == before.ID() {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// ended reports whether the first thread of a process has ended.
-func ended(p node.Process) bool { return p.State == 'Z' || p.State == 'X' }
-
 // findFamily finds the runtime's shims and helpers.
 func (c *childrenSource) findFamily(all *node.Processes) {
 	runtime := all.ByPID[c.runtime]
 	runtime.PID = c.runtime
-	names := placeOf(c.socket()).names
+	names := spellings(c.socket())
 	c.shims, c.helpers = nil, nil
 	for _, parent := range all.Ancestors(c.runtime) {
 		for _, s := range all.Children(parent) {
-			shim := s.Kind() == node.KindShim && s.PID != c.runtime && !ended(s)
-			if shim && owns(runtime.Comm, names, s.Comm, c.table.Args(s.ID())) {
+			if s.Kind() == node.KindShim && s.PID != c.runtime && owns(runtime.Comm, names, s.Comm, c.table.Args(s.ID())) {
 				c.shims = append(c.shims, s)
 			}
 		}
@@ -135,7 +134,7 @@ func (c *childrenSource) findFamily(all *node.Processes) {
 		parent := parents[i]
 		for _, s := range all.Children(parent.PID) {
 			beside := parent.PID == c.runtime || node.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt")
-			if beside && !ended(s) && node.IsHelper(s, parent, c.table.Args(s.ID())) {
+			if beside && node.IsHelper(s, parent, c.table.Args(s.ID())) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
@@ -174,15 +173,11 @@ func owns(runtime string, names []string, comm string, args []string) bool {
 // runPath is the path of a socket for a comparison: /var/run is /run everywhere.
 func runPath(p string) string { return strings.Replace(path.Clean(p), "/var/run/", "/run/", 1) }
 
-// condition is how a shim or conmon is stuck: T, F, or D and S with the thread that is.
-type condition struct {
+// stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
+type stuckShim struct {
+	id    node.ID
 	state string
 	tid   int
-}
-
-type stuckShim struct {
-	condition
-	since time.Time
 }
 
 // stuckShims returns the shims that are stuck. One that looks asleep is read more closely
@@ -190,41 +185,40 @@ type stuckShim struct {
 // two samples without another one in between: a healthy one waits for a disk at times.
 func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	c.turn = (c.turn + 1) % max(1, len(c.shims))
-	next := map[node.ID]stuckShim{}
+	closely, found := map[node.ID]bool{}, map[stuckShim]node.Process{}
+	for is := range c.stuck {
+		closely[is.id] = true
+	}
 	for i, s := range c.shims {
-		before := c.stuck[s.ID()]
-		is := stuckShim{c.conditionOf(s, before.condition, i == c.turn), now}
-		if is.state == "" {
-			continue
-		}
-		lasts := is.condition == before.condition
-		if lasts {
-			is.since = before.since
-		}
-		if next[s.ID()] = is; lasts || is.tid == 0 {
-			sandbox := s.ShimID(c.table.Args(s.ID()))
-			out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: is.since, Sandbox: sandbox})
+		if state, tid := c.conditionOf(s, i == c.turn || closely[s.ID()]); state != "" {
+			found[stuckShim{s.ID(), state, tid}] = s
 		}
 	}
-	c.stuck = next
+	c.stuck = c.since.Update(now, slices.Collect(maps.Keys(found))...)
+	for is, since := range c.stuck {
+		if s := found[is]; is.tid == 0 || since.Before(now) {
+			sandbox := s.ShimID(c.table.Args(is.id))
+			out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: since, Sandbox: sandbox})
+		}
+	}
 	return out
 }
 
-func (c *childrenSource) conditionOf(s node.Process, before condition, closely bool) (is condition) {
-	closely = closely || before.state == "F" || before.tid != 0
-	switch state := node.ThreadState(s.State); {
+func (c *childrenSource) conditionOf(s node.Process, closely bool) (state string, tid int) {
+	switch state = node.ThreadState(s.State); {
 	case state == "T":
-		is.state = "T"
+		return "T", 0
 	case (state == "D" || closely) && c.isFrozen(s.PID): // by v2, its tasks look asleep
-		if !c.isFrozen(c.runtime) { // a service's freezer holds both, and the shim is not the cause
-			is.state = "F"
+		if c.isFrozen(c.runtime) { // a service's freezer holds both, and the shim is not the cause
+			return "", 0
 		}
+		return "F", 0
 	case state == "D":
-		is = condition{"D", s.PID}
+		return "D", s.PID
 	case closely:
-		is.state, is.tid = c.stuckThread(s.PID)
+		return c.stuckThread(s.PID)
 	}
-	return is
+	return "", 0
 }
 
 func (c *childrenSource) isFrozen(pid int) bool {

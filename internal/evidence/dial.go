@@ -37,9 +37,6 @@ type DialOptions struct {
 	Path func() string
 	// Dial connects to it; nil dials the unix socket.
 	Dial func(context.Context) (net.Conn, error)
-	// Serves reports whether a process may be the watched runtime, by its pid from
-	// SO_PEERCRED; the Version of any other process is ignored. nil: any may.
-	Serves func(pid int) bool
 	// Period is the time between two probes, Timeout limits each stage of one.
 	Period, Timeout time.Duration
 	// Observer is called for the Version calls, Done for each probe that ended and once
@@ -65,11 +62,12 @@ const (
 // CRI-O answers only then), and asks for its Version. A connection that was made before
 // stays fine while no client can connect.
 type Dialer struct {
-	opts        DialOptions
-	last        atomic.Pointer[health.HopProbe]
-	version     atomic.Pointer[cri.Version]
-	peer        atomic.Pointer[cri.DialResult] // the last connection that was made
-	path        atomic.Pointer[string]         // of the last turn
+	opts DialOptions
+	last atomic.Pointer[health.HopProbe]
+	peer atomic.Pointer[cri.DialResult] // the last connection that was made
+	path atomic.Pointer[string]         // of the last turn
+	// moved holds the news that another socket listens at the path: a connection that waits
+	// for the one before is given up, and the new one is probed.
 	kick, moved chan struct{}
 }
 
@@ -84,30 +82,14 @@ func NewDialer(opts DialOptions) *Dialer {
 // Last returns the last probe. It never waits.
 func (d *Dialer) Last() health.Probe { return d.last.Load().Probe }
 
-// Version returns the runtime's last report about itself, nil before the first answer.
-func (d *Dialer) Version() *cri.Version { return d.version.Load() }
-
 // Source returns its state as that of a source: that a probe fails is an answer.
 func (d *Dialer) Source() (s health.Source, ok bool) {
 	p := d.Last()
 	return health.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings + p.RPC}, !p.At.IsZero()
 }
 
-// Peer is the process that listened when the last connection was made, and when
-// that was; 0 when that cannot be told.
-func (d *Dialer) Peer() (pid int, at time.Time) {
-	if p := d.peer.Load(); p != nil {
-		return p.PeerPID, p.At
-	}
-	return 0, time.Time{}
-}
-
 // ProbeNow asks for a probe now rather than at the end of the period.
 func (d *Dialer) ProbeNow() { wake(d.kick) }
-
-// Moved says that another socket than before listens at the path: a connection
-// that waits for the one before is given up, and the new one is probed now.
-func (d *Dialer) Moved() { wake(d.moved) }
 
 // wake leaves a request in a channel that holds one.
 func wake(c chan struct{}) {
@@ -128,19 +110,15 @@ func (d *Dialer) Run(ctx context.Context) error {
 		case <-d.kick:
 		case <-d.moved:
 		}
-		wait := d.opts.Period
-		if err := bounded.Recovered(func() error { wait = d.turn(ctx); return nil }); err != nil {
-			p := health.Probe{At: time.Now(), Stage: health.StageRPC, Cause: health.CauseError, Detail: plain.Cut(err.Error())}
-			d.publish(ctx, p)
-		}
-		timer.Reset(wait)
+		timer.Reset(d.turn(ctx))
 	}
 }
 
 // turn makes a probe, if there is one to make, and returns the time until the
 // next turn. A result for one path does not apply to another.
 func (d *Dialer) turn(ctx context.Context) time.Duration {
-	path := d.opts.Path()
+	path := ""
+	_ = bounded.Recovered(func() error { path = d.opts.Path(); return nil }) // without one there is no probe
 	if old := *d.path.Swap(&path); old != path && old != "" {
 		d.last.Store(&health.HopProbe{})
 		d.peer.Store(nil)
@@ -221,14 +199,10 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 	// After a connection that failed before its SETTINGS, a call returns how.
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	v, err := client.Version(limited)
-	switch {
-	case err == nil && failed != nil:
-		return io.EOF
-	case err == nil && (d.opts.Serves == nil || d.opts.Serves(a.dial.Load().PeerPID)):
-		d.version.Store(&v)
+	if _, err := client.Version(limited); err != nil || failed == nil {
+		return err
 	}
-	return err
+	return io.EOF
 }
 
 // result fills in a probe that ended with err.
@@ -265,9 +239,7 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 	before := next.Probe
 	if p.OK {
 		next.AnsweredAt = time.Now()
-		if next.OKSince.IsZero() {
-			next.OKSince = next.AnsweredAt
-		}
+		next.OKSince = cmp.Or(next.OKSince, next.AnsweredAt)
 	} else {
 		next.OKSince = time.Time{}
 		p.FailedSince, p.Failures = p.At, 1

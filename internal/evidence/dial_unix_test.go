@@ -1,4 +1,4 @@
-package evidence_test
+package evidence
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
@@ -36,7 +35,7 @@ func TestDialUnix(t *testing.T) {
 	} {
 		path := evidencetest.SocketPath(t)
 		tt.make(t, path)
-		p := probe(t, evidence.DialOptions{Path: func() string { return path }, Period: 10 * time.Millisecond, Timeout: tt.timeout})
+		p := probe(t, DialOptions{Path: func() string { return path }, Period: 10 * time.Millisecond, Timeout: tt.timeout})
 		seen := map[health.Cause]int{}
 		for range tt.probes {
 			d := p.next(t)
@@ -51,8 +50,8 @@ func TestDialUnix(t *testing.T) {
 		if seen[tt.cause] < (tt.probes+1)/2 {
 			t.Errorf("%s: causes %v, want mostly %q", tt.name, seen, tt.cause)
 		}
-		if pid, at := p.Peer(); (tt.stage != health.StageConnect) != (pid == os.Getpid() && !at.IsZero()) {
-			t.Errorf("%s: pid %d listened at %v", tt.name, pid, at)
+		if peer := p.peer.Load(); (tt.stage != health.StageConnect) != (peer != nil && peer.PeerPID == os.Getpid()) {
+			t.Errorf("%s: the peer is %+v", tt.name, peer)
 		}
 	}
 }
@@ -95,7 +94,7 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 				_ = c.Close()
 			}
 		}()
-		p := probe(t, evidence.DialOptions{Path: func() string { return path }, Timeout: 10 * time.Second}).next(t)
+		p := probe(t, DialOptions{Path: func() string { return path }, Timeout: 10 * time.Second}).next(t)
 		missing := p.Stage == health.StageConnect && p.Cause == health.CauseMissing
 		if !missing && p.Cause != health.CauseClosed {
 			t.Errorf("%+v, want that the path is gone or that the connection was closed", p)
@@ -108,7 +107,7 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 func TestDialMoved(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	listen(5, 0)(t, path)
-	d := probe(t, evidence.DialOptions{Path: func() string { return path }, Period: time.Hour, Timeout: 50 * time.Millisecond})
+	d := probe(t, DialOptions{Path: func() string { return path }, Period: time.Hour, Timeout: 50 * time.Millisecond})
 	if p := d.next(t); p.Cause != health.CauseTimeout {
 		t.Fatalf("%+v", p)
 	}
@@ -116,26 +115,10 @@ func TestDialMoved(t *testing.T) {
 	if err := os.Rename(path+"r", path); err != nil {
 		t.Fatal(err)
 	}
-	d.Moved()
+	wake(d.moved)
 	for p := d.next(t); !p.OK; p = d.next(t) {
 		if p.Cause != health.CauseTimeout || time.Since(p.At) > 20*time.Second { // it may take 50 ms to answer
 			t.Fatalf("%+v", p)
-		}
-	}
-}
-
-// TestDialVersionOfAnother: the version that another process reports is not taken for the
-// runtime's.
-func TestDialVersionOfAnother(t *testing.T) {
-	path := evidencetest.SocketPath(t)
-	runtimeWith()(t, path)
-	for _, serves := range []bool{true, false} {
-		asked := 0
-		d := probe(t, evidence.DialOptions{Path: func() string { return path }, Timeout: 10 * time.Second, Serves: func(pid int) bool { asked = pid; return serves }})
-		p := d.next(t)
-		d.stop()
-		if got := d.Version() != nil; !p.OK || got != serves || asked != os.Getpid() {
-			t.Errorf("%+v, serves %v: version %v, asked of pid %d", p, serves, got, asked)
 		}
 	}
 }
@@ -176,7 +159,7 @@ func TestConnectCause(t *testing.T) {
 		path := evidencetest.SocketPath(t)
 		tt.make(t, path)
 		_, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path+tt.below)
-		cause, detail := evidence.ConnectCause(err, path+tt.below)
+		cause, detail := ConnectCause(err, path+tt.below)
 		named := cause == health.CauseNone || strings.Contains(detail, path)
 		if cause != tt.cause || !strings.Contains(detail, tt.detail) || strings.Contains(detail, "\n") || !named {
 			t.Errorf("%s: %v: cause %q (%s), want %q (%s)", name, err, cause, detail, tt.cause, tt.detail)
@@ -186,7 +169,7 @@ func TestConnectCause(t *testing.T) {
 		context.DeadlineExceeded: health.CauseTimeout, os.ErrDeadlineExceeded: health.CauseTimeout, errors.New("strange"): health.CauseError,
 		syscall.EACCES: health.CausePermissionDenied, syscall.EPERM: health.CausePermissionDenied,
 	} {
-		if cause, detail := evidence.ConnectCause(err, "/s"); cause != want || detail == "" {
+		if cause, detail := ConnectCause(err, "/s"); cause != want || detail == "" {
 			t.Errorf("%v: cause %q, %q", err, cause, detail)
 		}
 	}

@@ -81,8 +81,8 @@ func TestProbeAnswers(t *testing.T) {
 		if v.OK != (tt.cause == health.CauseNone) || v.Cause != tt.cause || !strings.Contains(v.Detail, tt.detail) || v.Connect <= 0 {
 			t.Errorf("%s: %+v; want %q, %q", tt.name, v, tt.cause, tt.detail)
 		}
-		if pid, _ := d.Peer(); pid != os.Getpid() {
-			t.Errorf("%s: listener %d", tt.name, pid)
+		if peer := d.peer.Load(); peer == nil || peer.PeerPID != os.Getpid() {
+			t.Errorf("%s: the peer is %+v", tt.name, peer)
 		}
 		if v.OK && (v.RPC <= 0 || v.Stage != "" || v.AnsweredAt.IsZero()) || !v.OK && (v.Stage != health.StageRPC || v.Failures != 1) {
 			t.Errorf("%s: %+v", tt.name, v)
@@ -177,17 +177,17 @@ func TestHopIsItsProcess(t *testing.T) {
 	}
 	defer l.Close()
 	go serveEach(l, pong)
-	h := &hop{prefix: "x_", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc")}
-	h.watchBehind(at(path), askPing, func() {})
-	e := health.Evidence{Sources: map[string]health.Source{}}
-	if h.facts(&e); len(e.Hops) > 0 {
-		t.Error("there are facts before the first sample")
+	h := &hop{
+		prefix: "x_", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc"), path: at(path),
+		dialer: hopDialerAt(at(path), askPing, probePeriod), dialed: func() *cri.DialResult { return nil },
 	}
+	h.watch()
+	e := health.Evidence{Sources: map[string]health.Source{}}
 	sample := func() health.Hop {
 		h.dialer.turn(t.Context())
 		for range 2 {
 			for _, s := range h.sources {
-				s.(interface{ sample(context.Context) bool }).sample(t.Context())
+				s.(interface{ sample(ctx context.Context) }).sample(t.Context())
 			}
 		}
 		h.facts(&e)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/evidence/node"
@@ -44,24 +43,21 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 		return nil, err
 	}
 	v := health.Listener{At: time.Now(), Inode: q.Inode, PID: s.PID, Comm: s.Comm}
-	if last := l.last; !last.At.IsZero() && l.lastID == s.ID() {
-		v.Since, v.Command, v.Unit = last.Since, last.Command, last.Unit
-	} else if v.Since = v.At; s.PID != 0 {
-		v.Command, v.Unit = l.hop.nameOf(s.ID())
+	if v.Since = l.last.Since; l.lastID != s.ID() || v.Since.IsZero() {
+		v.Since = v.At
 	}
-	if s.PID != 0 {
-		v.Related, v.OtherMounts = l.related(ctx, s), l.otherMounts(s.PID)
-	}
+	v.Command, v.Unit = l.hop.nameOf(s.ID())
+	v.OtherMounts = l.otherMounts(s.PID)
 	l.last, l.lastID = v, s.ID()
 	return &v, nil
 }
 
 // find returns the process that listens; one in another pid namespace has no pid.
 func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Process, error) {
-	peer, at := l.hop.newest()
-	met := !at.IsZero() && (!l.replaced || at.After(q.ListeningSince))
-	if met && peer > 1 {
-		if s, err := l.hop.table.Alive(peer); err == nil {
+	newest := l.hop.dialer.peer.Load()
+	met := newest != nil && (!l.replaced || newest.At.After(q.ListeningSince))
+	if met && newest.PeerPID > 1 {
+		if s, err := l.hop.table.Alive(newest.PeerPID); err == nil {
 			return s, nil
 		}
 	}
@@ -70,7 +66,7 @@ func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Proces
 	}
 	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
 	switch {
-	case err == nil, met && peer == 0:
+	case err == nil, met && newest.PeerPID == 0:
 		return s, nil
 	case ctx.Err() != nil:
 		return node.Process{}, err
@@ -87,21 +83,4 @@ func (l *listenerSource) otherMounts(pid int) bool {
 	}
 	_, err := os.Lstat(node.Path(l.hop.procfs, pid, "root") + path)
 	return err == nil
-}
-
-// related reports whether the listener is a fork of the runtime behind the held
-// connection: started by it, or its ancestor of the same name. Containers descend from
-// their shims or conmons, which leave the runtime.
-func (l *listenerSource) related(ctx context.Context, s node.Process) bool {
-	held := l.hop.process.PID()
-	if held <= 1 || held == s.PID {
-		return false
-	}
-	all, err := l.hop.table.Processes(ctx, searchInterval)
-	if err != nil {
-		return false
-	}
-	h := all.ByPID[held]
-	child, parent := slices.Contains(all.Ancestors(s.PPID), held), slices.Contains(all.Ancestors(h.PPID), s.PID)
-	return child || parent && s.Comm == h.Comm
 }

@@ -10,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // listening is a /proc of processes and the listener at a path in it.
@@ -19,8 +21,6 @@ type listening struct {
 	t      *testing.T
 	root   string
 	queue  *health.Queue
-	peer   int
-	at     time.Time
 	source *listenerSource
 }
 
@@ -28,9 +28,8 @@ func newListening(t *testing.T) *listening {
 	l := &listening{t: t, root: t.TempDir()}
 	l.source = &listenerSource{hop: &hop{
 		procfs: l.root, table: node.NewTable(l.root), queue: func() *health.Queue { return l.queue },
-		newest: func() (int, time.Time) { return l.peer, l.at }, path: at(""), process: &Process{},
+		path: at(""), dialer: NewDialer(DialOptions{}),
 	}}
-	l.source.hop.process.pid.Store(10)
 	process(t, l.root, 1, 0, "systemd", 'S')
 	process(t, l.root, 10, 1, "containerd", 'S', "/usr/bin/containerd", "--config", "/etc/secret.toml")
 	process(t, l.root, 20, 1, "containerd", 'S', "/opt/containerd")
@@ -44,7 +43,9 @@ func (l *listening) socket(inode uint64) {
 }
 
 // connects makes a fresh connection.
-func (l *listening) connects(peer int) { l.peer, l.at = peer, time.Now() }
+func (l *listening) connects(peer int) {
+	l.source.hop.dialer.peer.Store(&cri.DialResult{PeerPID: peer, At: time.Now()})
+}
 
 // holds has a process hold a socket.
 func (l *listening) holds(pid int, inode uint64) {
@@ -122,14 +123,14 @@ func TestListener(t *testing.T) {
 	l := newListening(t)
 	l.do("its facts", "peer 10; socket 100")
 	first := l.want(10)
-	if first.Command != "/usr/bin/containerd" || first.Comm != "containerd" || first.Inode != 100 || first.Related {
+	if first.Command != "/usr/bin/containerd" || first.Comm != "containerd" || first.Inode != 100 {
 		t.Errorf("%+v", first)
 	}
 	if again := l.want(10); !again.Since.Equal(first.Since) {
 		t.Errorf("since %s, want %s", again.Since, first.Since)
 	}
 	l.do("another one", "socket 200; peer 20")
-	if second := l.want(20); second.Related || !second.Since.After(first.Since) || second.Command != "/opt/containerd" || second.Inode != 200 {
+	if second := l.want(20); !second.Since.After(first.Since) || second.Command != "/opt/containerd" || second.Inode != 200 {
 		t.Errorf("%+v", second)
 	}
 }
@@ -160,29 +161,6 @@ func TestListenerInOtherMounts(t *testing.T) {
 	}
 }
 
-// TestListenerFork: a process that the runtime has started, or that started it by
-// the same name, is the same runtime.
-func TestListenerFork(t *testing.T) {
-	l := newListening(t)
-	process(t, l.root, 11, 10, "worker", 'S')
-	process(t, l.root, 12, 11, "worker", 'S')
-	process(t, l.root, 13, 20, "containerd", 'S')
-	process(t, l.root, 30, 1, "bash", 'S')
-	process(t, l.root, 31, 30, "containerd", 'S')
-	for _, tt := range []struct {
-		held, listens int
-		want          bool
-	}{
-		{10, 10, false}, {10, 20, false}, {10, 11, true}, {10, 12, true}, {13, 20, true}, {31, 30, false}, {0, 20, false},
-	} {
-		l.source.hop.process.pid.Store(int64(tt.held))
-		l.connects(tt.listens)
-		if v := l.want(tt.listens); v.Related != tt.want {
-			t.Errorf("pid %d holds, %d listens: related %v", tt.held, tt.listens, v.Related)
-		}
-	}
-}
-
 // TestProcessKeepsToItsConnection: where SO_PEERCRED does not name it, the
 // process behind the connection is settled on once, wherever the path leads
 // afterwards.
@@ -206,16 +184,18 @@ func TestProcessKeepsToItsConnection(t *testing.T) {
 	}
 }
 
-func TestUnitOf(t *testing.T) {
+// TestNameOf: the unit of a process is a service; of its arguments only the first is shown.
+func TestNameOf(t *testing.T) {
+	l := newListening(t)
 	for cgroup, want := range map[string]string{
 		"/system.slice/containerd.service":                           "containerd.service",
 		"/system.slice/k3s.service/runtime":                          "k3s.service",
 		"/kubepods.slice/kubepods-pod1.slice/cri-containerd-a.scope": "",
 		"/": "",
-		"":  "",
 	} {
-		if got := unitOf(cgroup); got != want {
-			t.Errorf("%q: %q", cgroup, got)
+		evidencetest.WriteTree(t, l.root, map[string]string{"10/cgroup": "0::" + cgroup + "\n"})
+		if command, unit := l.source.hop.nameOf(node.ID{PID: 10, Start: 1000}); command != "/usr/bin/containerd" || unit != want {
+			t.Errorf("%q: %q, %q", cgroup, command, unit)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -47,35 +46,30 @@ func idleShare(before, now procfs.CPUStat) float64 {
 }
 
 func readNode(root string) (*health.Node, procfs.CPUStat, error) {
-	n := &health.Node{At: time.Now(), CPUIdle: -1}
+	n, failed := &health.Node{At: time.Now(), CPUIdle: -1}, error(nil)
 	n.CPUSome, _ = pressureOf(root + "/pressure/cpu")
 	_, n.MemoryFull = pressureOf(root + "/pressure/memory")
 	_, n.IOFull = pressureOf(root + "/pressure/io")
+	scan := func(name, format string, to ...any) {
+		b, err := node.ReadFile(root, name)
+		if _, invalid := fmt.Sscanf(string(b), format, to...); err == nil && invalid != nil {
+			err = fmt.Errorf("%s: want %s, got %q", name, format, b)
+		}
+		failed = cmp.Or(failed, err)
+	}
+	var pids, unused int
+	var load float64
+	scan("sys/fs/file-nr", "%d %d %d", &n.Files, &unused, &n.FilesMax)
+	scan("sys/kernel/pid_max", "%d", &pids)
+	scan("sys/kernel/threads-max", "%d", &n.ThreadsMax)
+	scan("loadavg", "%f %f %f %d/%d", &load, &load, &load, &unused, &n.Threads) // procfs parses the averages only
+	n.ThreadsMax = min(n.ThreadsMax, pids)
+	var stat procfs.Stat
 	fs, err := procfs.NewFS(root)
-	if err != nil {
-		return nil, procfs.CPUStat{}, err
+	if err == nil {
+		stat, err = fs.Stat()
 	}
-	var failed error
-	sysctl := func(name string, i int) int {
-		out, err := fs.SysctlInts(name)
-		if err == nil && len(out) <= i {
-			err = fmt.Errorf("sysctl %s has %d numbers", name, len(out))
-		}
-		if failed = cmp.Or(failed, err); err != nil {
-			return 0
-		}
-		return out[i]
-	}
-	n.Files, n.FilesMax = uint64(sysctl("fs.file-nr", 0)), uint64(sysctl("fs.file-nr", 2)) //nolint:gosec // not negative
-	n.ThreadsMax = min(sysctl("kernel.pid_max", 0), sysctl("kernel.threads-max", 0))
-	// The threads are in /proc/loadavg, which procfs does not parse: "0.1 0.2 0.3 running/all lastpid".
-	b, err := node.ReadFile(root, "loadavg")
-	_, all, _ := strings.Cut(string(b), "/")
-	if _, invalid := fmt.Sscan(all, &n.Threads); err == nil && invalid != nil {
-		err = fmt.Errorf("loadavg: want running/all, got %q", b)
-	}
-	stat, noStat := fs.Stat()
-	if err := cmp.Or(failed, err, noStat); err != nil {
+	if err = cmp.Or(failed, err); err != nil {
 		return nil, procfs.CPUStat{}, err
 	}
 	return n, stat.CPUTotal, nil

@@ -40,13 +40,11 @@ type Process struct {
 	pid atomic.Int64
 
 	// The following fields belong to gather. known is the process of the last sample,
-	// cgroup its /proc/PID/cgroup; peerPID the value of held and seenUp the time since boot
-	// when it was taken.
+	// cgroup its /proc/PID/cgroup and seenUp the time since boot when it was taken.
 	known   node.Process
 	cgroup  string
-	peerPID int
 	seenUp  time.Duration
-	threads threadTimes
+	threads threads
 	last    *health.Process
 	// lockFile is the file of last.Lock as /proc/locks has it.
 	lockFile string
@@ -101,13 +99,13 @@ func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error
 		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
 	}
 	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
+	v.Command, v.Unit = p.hop.nameOf(s.ID())
 	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
 		return nil, err
 	}
 	switch {
 	case s.ID() == p.known.ID():
 		v.ExhaustedAt, v.StoppedAt, v.Stops = last.ExhaustedAt, last.StoppedAt, last.Stops
-		v.Command, v.Unit = last.Command, last.Unit
 		if v.Stopped() && !last.Stopped() {
 			v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), now)
 		}
@@ -128,11 +126,8 @@ func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error
 	if v.Stopped() {
 		v.StoppedAt = now
 	}
-	if v.Command == "" && v.Unit == "" {
-		v.Command, v.Unit = p.hop.nameOf(s.ID())
-	}
 	v.Lock = p.lock(v)
-	p.known, p.seenUp, p.peerPID = s, up, p.hop.held()
+	p.known, p.seenUp = s, up
 	return v, nil
 }
 
@@ -140,11 +135,11 @@ func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error
 // 6.2) or by counting them, and the soft limit; -1 where it may not be read.
 func descriptors(root string, pid int) (open, most int) {
 	open, most = -1, -1
+	var p procfs.Proc
 	fs, err := procfs.NewFS(root)
-	if err != nil {
-		return open, most
+	if err == nil {
+		p, err = fs.Proc(pid)
 	}
-	p, err := fs.Proc(pid)
 	if err != nil {
 		return open, most
 	}
@@ -164,13 +159,17 @@ const (
 	successorGrace = 30 * time.Second
 )
 
-// find returns the process: the one that SO_PEERCRED named; else, as where systemd made
-// the socket, the one that was found for the same connection; else the one that has the
-// listener open; else the one that was there last; else its successor, which does not
-// listen yet. The error is that it is gone, or why it cannot be found.
+// find returns the process: the one at the other end of the held connection; else the one
+// that was there last; else the one that listened when a fresh connection was made; else, as
+// where systemd made the socket, the one that has the listener open; else the successor of the
+// last one, which does not listen yet. The error is that it is gone, or why it cannot be found.
 func (p *Process) find(ctx context.Context) (node.Process, error) {
-	h, pid := p.hop, p.hop.held()
-	if pid > 1 {
+	h := p.hop
+	held, fresh := h.peers()
+	for _, pid := range []int{held, p.known.PID, fresh} {
+		if pid <= 1 {
+			continue
+		}
 		s, err := h.table.Alive(pid)
 		// The number may be given to another process: that counts only with the same name.
 		if reused := p.known.PID == pid && p.known.Start != s.Start && p.known.Comm != s.Comm; err == nil && !reused {
@@ -181,22 +180,14 @@ func (p *Process) find(ctx context.Context) (node.Process, error) {
 				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, h.procfs)
 		}
 	}
-	known, err := h.table.Alive(p.known.PID)
-	alive := err == nil && known.ID() == p.known.ID()
-	if alive && pid <= 1 && pid == p.peerPID {
-		return known, nil // the listener may be another process's; the connection is not
-	}
-	err = node.ErrGone
+	err := node.ErrGone
 	if q := h.queue(); q != nil && q.Inode != 0 {
 		var holder node.Process
 		if holder, err = h.table.Holder(ctx, uint32(q.Inode)); err == nil { //nolint:gosec // of a socket: 32 bits
 			return holder, nil
 		}
 	}
-	switch {
-	case alive:
-		return known, nil
-	case p.known.PID != 0:
+	if p.known.PID != 0 {
 		return p.successor(ctx)
 	}
 	return node.Process{}, err
@@ -246,7 +237,12 @@ func (p *Process) lock(v *health.Process) *health.LockWait {
 	waits := slices.DeleteFunc(slices.Clone(locks), func(l node.Lock) bool { return !l.WaitsFor(v.PID) })
 	starts := v.At.Sub(v.Start) < startTakes || q == nil || q.Inode == 0 || p.lockFile != ""
 	if len(waits) == 0 && starts {
-		waits = p.polls(locks, v.PID)
+		open := p.openFiles(v.PID, ".db")
+		for _, l := range locks {
+			if !l.Waiting && l.PID > 0 && l.PID != v.PID && open[l.File] != "" {
+				waits = append(waits, node.Lock{File: l.File, Holder: l.PID})
+			}
+		}
 	}
 	if len(waits) == 0 {
 		p.lockFile = ""
@@ -263,21 +259,6 @@ func (p *Process) lock(v *health.Process) *health.LockWait {
 	}
 	p.lockFile = l.File
 	return out
-}
-
-// polls returns the locks of other processes on databases that the process has open, as
-// waits for them.
-func (p *Process) polls(locks []node.Lock, pid int) (out []node.Lock) {
-	open := p.openFiles(pid, ".db")
-	for _, l := range locks {
-		switch {
-		case l.PID == pid:
-			delete(open, l.File) // its own
-		case !l.Waiting && l.PID > 0:
-			out = append(out, node.Lock{Waiting: true, PID: pid, File: l.File, Holder: l.PID})
-		}
-	}
-	return slices.DeleteFunc(out, func(l node.Lock) bool { return open[l.File] == "" })
 }
 
 // openFiles returns the paths of files with a suffix that the process has open, by

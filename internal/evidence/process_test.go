@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
@@ -27,7 +28,10 @@ func processIn(procfs string, pid int) *Process {
 }
 
 func processOf(procfs string, peer func() int) *Process {
-	return newProcess(&hop{procfs: procfs, table: node.NewTable(procfs), held: peer, queue: func() *health.Queue { return nil }})
+	return newProcess(&hop{
+		procfs: procfs, table: node.NewTable(procfs), queue: func() *health.Queue { return nil }, dialer: NewDialer(DialOptions{}),
+		dialed: func() *cri.DialResult { return &cri.DialResult{PeerPID: peer()} },
+	})
 }
 
 func gatherProcess(t *testing.T, p *Process) *health.Process {
@@ -147,8 +151,8 @@ func TestProcessBlockedWhere(t *testing.T) {
 // not run for some seconds, and one in D most of the time although it runs in between.
 func TestProcessStuck(t *testing.T) {
 	at := time.Now()
-	sample := func(state byte, since, first time.Duration, inD, looked int) threadSample {
-		s := threadSample{Process: node.Process{State: state}, since: at.Add(-since)}
+	sample := func(state byte, since, first time.Duration, inD, looked int) thread {
+		s := thread{Process: node.Process{State: state}, since: at.Add(-since)}
 		s.mostly = mostly{first: at.Add(-first), inD: inD, sampled: looked}
 		return s
 	}
@@ -158,13 +162,13 @@ func TestProcessStuck(t *testing.T) {
 		"5/wchan": "request_wait_answer", "6/wchan": "some_new_wait", "6/syscall": fmt.Sprintf("%d 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_FUTEX),
 		"7/wchan": "fuse_dev_do_read", "8/wchan": "0",
 	})
-	threads := map[int]threadSample{
+	byID := map[int]thread{
 		1: sample('S', 20*time.Second, 0, 0, 0), 2: sample('S', time.Hour, 0, 0, 0), 3: sample('S', time.Second, 0, 0, 0),
 		4: sample('D', time.Second, 15*time.Second, 14, 15), 5: sample('S', 12*time.Second, 0, 0, 0),
 		6: sample('S', time.Hour, 0, 0, 0), 7: sample('S', time.Hour, 0, 0, 0), 8: sample('S', time.Hour, 0, 0, 0),
 	}
 	v := &health.Process{At: at}
-	blocked(root, threads, v)
+	blocked(root, byID, v)
 	want := []health.BlockedThread{
 		{TID: 1, Since: at.Add(-20 * time.Second), Asleep: true, Channel: "anon_pipe_write"},
 		{TID: 5, Since: at.Add(-12 * time.Second), Asleep: true, Channel: "request_wait_answer"},
@@ -173,7 +177,7 @@ func TestProcessStuck(t *testing.T) {
 	if !slices.Equal(v.Blocked, want) {
 		t.Errorf("blocked %+v", v.Blocked)
 	}
-	if !threads[2].idle || !threads[8].idle || threads[1].idle {
+	if !byID[2].idle || !byID[8].idle || byID[1].idle {
 		t.Error("which of them wait for work is remembered")
 	}
 	m := mostly{}
@@ -201,7 +205,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 			"1000/task/1000/schedstat": fmt.Sprintf("%d %d %d\n", run, delay, runs),
 		})
 	}
-	var before threadTimes
+	var before threads
 	at, id := time.Now(), node.ID{PID: 1000, Start: 5000}
 	look := func(after time.Duration) health.Process {
 		t.Helper()

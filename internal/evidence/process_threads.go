@@ -14,9 +14,6 @@ const (
 	// reported as blocked.
 	maxThreads = 2048
 	maxBlocked = 16
-	// delayWindow is the time over which the waits for a CPU are summed: the kernel
-	// counts a wait of seconds when the thread gets a CPU.
-	delayWindow = 2 * time.Second
 	// stuckAfter is how long a sleeping thread must not have run for its wait channel to
 	// be read.
 	stuckAfter = 5 * time.Second
@@ -24,12 +21,12 @@ const (
 	mostShare = 0.75
 )
 
-// threadSample is a thread at the moment of a sample.
-type threadSample struct {
+// thread is a thread at the moment of a sample.
+type thread struct {
 	node.Process
-	// sched has no Slices where the kernel does not count; its Delay includes the present
+	// Schedstat has no Slices where the kernel does not count; its Delay includes the present
 	// wait for a CPU.
-	sched node.Schedstat
+	node.Schedstat
 	// since is the first of the consecutive samples in this state without a run.
 	since time.Time
 	mostly
@@ -59,17 +56,17 @@ func (m mostly) next(state byte, at time.Time) mostly {
 	return mostly{}
 }
 
-// threadTimes are the threads of a process at the last sample. Their times are kept one
-// by one: the sum would go back when a thread ends.
-type threadTimes struct {
-	id      node.ID
-	threads map[int]threadSample
-	// sums are those of the last samples, the oldest first: one is as old as
-	// delayWindow, or all are younger.
+// threads are the threads of a process at the last sample.
+type threads struct {
+	id   node.ID
+	byID map[int]thread
+	// sums are those of the last two samples: the kernel counts a wait of seconds for a CPU
+	// when the thread gets one.
 	sums []threadSum
 }
 
-// threadSum are the times of all threads, ended ones too, since the first sample.
+// threadSum are the times of all threads, ended ones too, since the first sample: the sum of
+// those that live would go back when one ends.
 type threadSum struct {
 	node.Schedstat
 	at    time.Time
@@ -78,51 +75,40 @@ type threadSum struct {
 
 // sample fills in the states of the threads of a process, which of them are blocked and
 // where, and their times per second.
-func (t *threadTimes) sample(procfs string, id node.ID, v *health.Process) error {
+func (t *threads) sample(procfs string, id node.ID, v *health.Process) error {
 	dir := node.Path(procfs, id.PID, "task")
 	tids, err := node.Numbers(dir, maxThreads)
 	if err != nil {
 		return err
 	}
 	if t.id != id {
-		*t = threadTimes{id: id}
+		*t = threads{id: id}
 	}
-	threads, sum := make(map[int]threadSample, len(tids)), threadSum{at: v.At}
+	byID, sum := make(map[int]thread, len(tids)), threadSum{}
 	if n := len(t.sums); n > 0 {
-		sum.Schedstat, sum.blkio = t.sums[n-1].Schedstat, t.sums[n-1].blkio
+		sum = t.sums[n-1]
 	}
-	v.Threads = map[string]int{}
+	sum.at, v.Threads = v.At, map[string]int{}
 	for _, state := range health.ThreadStates() {
 		v.Threads[state] = 0
 	}
 	for _, tid := range tids {
-		before := t.threads[tid] // zero of a new one: all its time is since then
+		before := t.byID[tid] // zero of a new one: all its time is since then
 		now, err := readThread(dir, tid, before, v.At)
 		if err != nil {
 			continue // it has just ended, or is hidden, as the others are then
 		}
-		threads[tid] = now
+		byID[tid] = now
 		v.Threads[node.ThreadState(now.State)]++
-		sum.Run += rise(now.sched.Run, before.sched.Run)
-		sum.Delay += rise(now.sched.Delay, before.sched.Delay)
-		sum.Slices += rise(now.sched.Slices, before.sched.Slices)
+		sum.Run += rise(now.Run, before.Run)
+		sum.Delay += rise(now.Delay, before.Delay)
+		sum.Slices += rise(now.Slices, before.Slices)
 		sum.blkio += rise(now.BlockIO, before.BlockIO)
 	}
-	if len(threads) == 0 {
+	if len(byID) == 0 {
 		return node.ErrGone
 	}
-	blocked(dir, threads, v)
-	t.perSecond(sum, v)
-	t.threads = threads
-	return nil
-}
-
-// perSecond fills in the CPU time since the last sample, and the waits for a CPU over
-// delayWindow.
-func (t *threadTimes) perSecond(sum threadSum, v *health.Process) {
-	for len(t.sums) > 1 && sum.at.Sub(t.sums[1].at) >= delayWindow {
-		t.sums = slices.Delete(t.sums, 0, 1)
-	}
+	blocked(dir, byID, v)
 	if n := len(t.sums); n > 0 && sum.at.After(t.sums[n-1].at) {
 		first, last := t.sums[0], t.sums[n-1]
 		v.CPU = time.Duration(sum.Run-last.Run).Seconds() / sum.at.Sub(last.at).Seconds()
@@ -130,46 +116,45 @@ func (t *threadTimes) perSecond(sum threadSum, v *health.Process) {
 		v.DelayPerRun = time.Duration((sum.Delay - first.Delay) / max(sum.Slices-first.Slices, 1))
 		v.BlockIODelay = sum.blkio > first.blkio
 	}
-	t.sums = append(t.sums, sum)
+	t.byID, t.sums = byID, append(t.sums[max(0, len(t.sums)-1):], sum)
+	return nil
 }
 
 // rise is how far a counter has come; 0 for one that began again.
 func rise(now, before uint64) uint64 { return max(now, before) - before }
 
 // readThread reads one thread.
-func readThread(dir string, tid int, before threadSample, at time.Time) (threadSample, error) {
-	now := threadSample{since: at}
+func readThread(dir string, tid int, before thread, at time.Time) (now thread, err error) {
 	// Before the state: a thread that runs in between has run at the next sample, too.
-	now.sched = node.ReadSchedstat(node.Path(dir, tid, ""))
-	var err error
+	now.Schedstat, now.since = node.ReadSchedstat(node.Path(dir, tid, "")), at
 	if now.Process, err = node.ReadStat(dir, tid); err != nil {
 		return now, err
 	}
 	if before.Start == now.Start {
 		now.mostly = before.mostly
-		ran := now.sched.Slices == 0 || now.sched.Slices != before.sched.Slices || now.sched.Run != before.sched.Run
+		ran := now.Slices == 0 || now.Slices != before.Slices || now.Run != before.Run
 		if before.State == now.State && !ran {
 			now.since, now.idle = before.since, before.idle
 		}
 	}
-	now.mostly = now.mostly.next(now.State, at)
+	now.mostly = now.next(now.State, at)
 	if now.State == 'R' {
-		now.sched.Delay += uint64(at.Sub(now.since)) //nolint:gosec // not negative
+		now.Delay += uint64(at.Sub(now.since)) //nolint:gosec // not negative
 	}
 	return now, nil
 }
 
 // blocked reports the threads in D, and those that sleep without waiting for work, the
 // longest first, and where they wait.
-func blocked(dir string, threads map[int]threadSample, v *health.Process) {
-	for tid, s := range threads {
+func blocked(dir string, byID map[int]thread, v *health.Process) {
+	for tid, s := range byID {
 		asleep := s.State == 'S' && !s.idle && v.At.Sub(s.since) >= stuckAfter
 		if s.State != 'D' && !asleep {
 			continue
 		}
 		b := health.BlockedThread{TID: tid, Since: s.since, Asleep: asleep}
 		if s.idle = idles(dir, &b) && asleep; s.idle {
-			threads[tid] = s
+			byID[tid] = s
 			continue
 		}
 		if !asleep && s.first.Before(s.since) {

@@ -51,7 +51,7 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 	v, before := health.Queue{At: time.Now(), Listening: found}, q.last
 	if found && s.Cookie != q.cookie {
 		if before = (health.Queue{}); q.cookie != 0 {
-			q.hop.moved()
+			wake(q.hop.dialer.moved)
 		}
 		q.cookie = s.Cookie
 	}
@@ -80,14 +80,15 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 // at the path any more, or the file system gives stat(2) other device numbers than it
 // has itself (btrfs, some overlays). Of several, the one with the highest inode is taken.
 func find(ctx context.Context, path string) (best node.Socket, found bool, err error) {
-	p := placeOf(path)
-	exact := false
+	var st unix.Stat_t
+	names, exists, exact := spellings(path), unix.Stat(path, &st) == nil, false
+	file := node.FileID{Device: st.Dev, Inode: uint32(st.Ino)}
 	err = node.EachSocket(ctx, 1<<node.Listening, func(s node.Socket) {
 		switch {
 		case !s.Listens() || exact:
-		case p.exists && s.File == p.file:
+		case exists && s.File == file:
 			best, found, exact = s, true, true
-		case !slices.Contains(p.names, s.Name), p.exists && s.File.Device == p.file.Device:
+		case !slices.Contains(names, s.Name), exists && s.File.Device == file.Device:
 		case !found || s.Inode > best.Inode:
 			best, found = s, true
 		}
@@ -95,28 +96,15 @@ func find(ctx context.Context, path string) (best node.Socket, found bool, err e
 	return best, found, err
 }
 
-// place is the file at a socket's path.
-type place struct {
-	// names are the spellings by which a runtime may have bound it: as configured, and
-	// with symbolic links resolved (/var/run is /run).
-	names []string
-	// file is zero where exists is false: nothing is there, or it cannot be read.
-	file   node.FileID
-	exists bool
-}
-
-func placeOf(path string) place {
-	p := place{names: []string{path}}
-	if st := (unix.Stat_t{}); unix.Stat(path, &st) == nil {
-		p.file = node.FileID{Device: st.Dev, Inode: uint32(st.Ino)}
-		p.exists = true
-	}
-	// The directory first: a resolved name is needed for a file that is gone, too.
+// spellings are the names by which a runtime may have bound a path: as configured, and
+// with symbolic links resolved (/var/run is /run), also where its file is gone.
+func spellings(path string) []string {
+	names := []string{path}
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		p.names = append(p.names, filepath.Join(dir, filepath.Base(path)))
+		names = append(names, filepath.Join(dir, filepath.Base(path)))
 	}
 	if whole, err := filepath.EvalSymlinks(path); err == nil {
-		p.names = append(p.names, whole)
+		names = append(names, whole)
 	}
-	return p
+	return names
 }

@@ -15,7 +15,7 @@ import (
 
 // queueAt is the source about the queue at a path.
 func queueAt(path func() string) *queueSource {
-	return &queueSource{hop: &hop{path: path, moved: func() {}}}
+	return &queueSource{hop: &hop{path: path, dialer: NewDialer(DialOptions{})}}
 }
 
 func sampleQueue(t *testing.T, q *queueSource) health.Queue {
@@ -106,9 +106,7 @@ func TestQueueRebound(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	old := evidencetest.ListenAt(t, path, 3)
 	evidencetest.Connect(t, path, 2)
-	moved := 0
 	q := queueAt(at(path))
-	q.hop.moved = func() { moved++ }
 	before := sampleQueue(t, q)
 	if before.Inode != old.Inode() || before.Length != 2 {
 		t.Fatalf("%+v", before)
@@ -125,8 +123,8 @@ func TestQueueRebound(t *testing.T) {
 	if got := sampleQueue(t, q); got.Inode != fresh.Inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) || !got.ListeningSince.Equal(got.At) {
 		t.Errorf("bound again: %+v, want the second, at once, waiting since now", got)
 	}
-	if moved != 1 {
-		t.Errorf("%d moves, want 1", moved)
+	if len(q.hop.dialer.moved) != 1 {
+		t.Error("the probe of the first is not given up")
 	}
 	fresh.Close()
 	if got := sampleQueue(t, q); got.Listening {

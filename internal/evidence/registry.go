@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
@@ -16,17 +17,14 @@ import (
 type Options struct {
 	// ProcFS and SysFS are where /proc and /sys are mounted.
 	ProcFS, SysFS string
-	// Path returns the path of the runtime's socket, "" while there is none.
-	Path func() string
-	// HeldPeer returns the process behind the held connection, 0 while unknown.
-	HeldPeer func() int
-	// NewestPeer returns the process that listened when the newest connection was made,
-	// and when that was.
-	NewestPeer func() (pid int, at time.Time)
+	// Dialer makes fresh connections to the runtime's socket; it is run by the caller. Dialed
+	// returns the last connect(2) of the held connection, nil before the first.
+	Dialer *Dialer
+	Dialed func() *cri.DialResult
 	// Changes counts the relists that found a pod changed.
 	Changes func() uint64
-	// Moved is called when the path leads to another process, Notify when a source has news.
-	Moved, Notify func()
+	// Notify is called when a source has news.
+	Notify func()
 	// DockerSocket is dockerd's where cri-dockerd's arguments name none.
 	DockerSocket string
 	// Kubelet configures the requests to the kubelet; without a URL there are none.
@@ -36,29 +34,38 @@ type Options struct {
 // Registry holds the sources.
 type Registry struct {
 	*Sampler
-	// runtime is the first hop, behind are those that its calls pass through after it. parts
-	// are the sources of the runtime and of the node.
-	runtime *hop
-	behind  []*hop
-	parts   []Source
+	// hops are the runtime and those that its calls pass through after it. parts are the
+	// sources of the runtime and of the node.
+	hops  []*hop
+	parts []Source
 }
 
 // NewRegistry returns the sources: one line each. Their order is that in which facts are
 // stored.
 func NewRegistry(o Options) *Registry {
-	table := node.NewTable(o.ProcFS)
-	newHop := func(prefix string) *hop {
-		return &hop{prefix: prefix, procfs: o.ProcFS, sysfs: o.SysFS, table: table}
+	table, path := node.NewTable(o.ProcFS), o.Dialer.opts.Path
+	newHop := func(prefix string, d *Dialer, path func() string, dialed func() *cri.DialResult) *hop {
+		h := &hop{prefix: prefix, procfs: o.ProcFS, sysfs: o.SysFS, table: table, dialer: d, path: path, dialed: dialed}
+		return h.watch()
 	}
-	runtime, dockerd, containerd := newHop(""), newHop("dockerd_"), newHop("dockerd_containerd_")
-	r := &Registry{runtime: runtime, behind: []*hop{dockerd, containerd}}
-	runtime.path, runtime.held, runtime.newest, runtime.moved = o.Path, o.HeldPeer, o.NewestPeer, o.Moved
-	runtime.watch()
-	d := &docker{table: table, runtime: runtime, dockerd: dockerd, otherwise: o.DockerSocket}
-	dockerd.caution = dockerCaution
-	dockerd.watchBehind(d.daemonSocket, askPing, o.Notify)
-	containerd.watchBehind(d.containerdSocket, askSettings, o.Notify)
-	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: o.Path, Runtime: r.PID}
+	behind := func(prefix string, find func() string, g greeting) *hop {
+		d := NewDialer(DialOptions{
+			Path: find, Period: probePeriod, Timeout: probePeriod, greeting: g,
+			Done: func(p health.Probe) {
+				if !p.OK {
+					o.Notify()
+				}
+			},
+		})
+		return newHop(prefix, d, func() string { return *d.path.Load() }, func() *cri.DialResult { return nil })
+	}
+	runtime := newHop("", o.Dialer, path, o.Dialed)
+	d := &docker{table: table, runtime: runtime, otherwise: o.DockerSocket}
+	d.dockerd = behind("dockerd_", d.daemonSocket, askPing)
+	d.dockerd.caution = dockerCaution
+	containerd := behind("dockerd_containerd_", d.containerdSocket, askSettings)
+	r := &Registry{hops: []*hop{runtime, d.dockerd, containerd}}
+	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: path, Runtime: r.PID}
 	kubeletProcess := NewWatch(Spec[health.KubeletProcess]{
 		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: 2 * time.Second, Gather: process.Sample,
 		Store: func(e *health.Evidence, v *health.KubeletProcess) { e.KubeletProcess = v },
@@ -67,9 +74,11 @@ func NewRegistry(o Options) *Registry {
 	client := kubelet.New(o.Kubelet)
 	r.parts = append(slices.Clone(runtime.sources),
 		newChildren(&childrenSource{
-			hop: runtime, socket: r.shimAddress, changes: o.Changes, calm: func() bool { return !r.alert.Load() },
+			hop: runtime, changes: o.Changes, calm: func() bool { return !r.alert.Load() },
+			// Shims are started by the socket of the last hop.
+			socket: func() string { return cmp.Or(containerd.path(), path()) },
 		}),
-		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.hopPIDs}),
+		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.pids}),
 		newNode(o.ProcFS),
 		kubeletProcess,
 		// A kubelet that stops is reported within 15 s: 4 s until the next sample, and 10 s
@@ -79,33 +88,32 @@ func NewRegistry(o Options) *Registry {
 			Gather: client.Sample, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v },
 		}),
 	)
-	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, dockerd.sources, containerd.sources)...)
+	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, d.dockerd.sources, containerd.sources)...)
 	return r
 }
 
-// Run samples until ctx ends, and then returns nil. It waits for no source.
+// probePeriod is the time between two probes of a hop behind the runtime, and the limit
+// of a stage of one.
+const probePeriod = time.Second
+
+// Run samples, and probes the hops behind the runtime, until ctx ends, and then returns nil.
+// It waits for no source.
 func (r *Registry) Run(ctx context.Context) error {
-	for _, h := range r.behind {
-		go func() { _ = h.dialer.Run(ctx) }() // it recovers
+	for _, h := range r.hops[1:] {
+		go func() { _ = h.dialer.Run(ctx) }()
 	}
 	return r.Sampler.Run(ctx)
 }
 
 // PID returns the runtime's process, 0 while it is not known or has ended.
-func (r *Registry) PID() int { return r.runtime.process.PID() }
+func (r *Registry) PID() int { return r.hops[0].process.PID() }
 
-// hopPIDs returns the processes that calls pass through: they keep containers' data.
-func (r *Registry) hopPIDs() []int {
-	pids := []int{r.PID()}
-	for _, h := range r.behind {
-		pids = append(pids, h.process.PID())
+// pids returns the processes that calls pass through: they keep containers' data.
+func (r *Registry) pids() (out []int) {
+	for _, h := range r.hops {
+		out = append(out, h.process.PID())
 	}
-	return pids
-}
-
-// shimAddress returns the path of the socket by which shims are started: the last hop's.
-func (r *Registry) shimAddress() string {
-	return cmp.Or(r.behind[1].path(), r.runtime.path())
+	return out
 }
 
 // Facts returns the last samples. It waits for no source.
@@ -117,7 +125,7 @@ func (r *Registry) Facts() health.Evidence {
 			e.Sources[s.String()] = state
 		}
 	}
-	for _, h := range r.behind {
+	for _, h := range r.hops[1:] {
 		h.facts(&e)
 	}
 	return e

@@ -13,13 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
 const testTimeout = 500 * time.Millisecond
 
 // exactly is no jitter.
-func exactly(time.Duration, time.Duration) time.Duration { return tick }
+func exactly(time.Duration) time.Duration { return tick }
 
 // later lets time pass, and everything happen that is due then.
 func later(d time.Duration) {
@@ -225,7 +226,7 @@ func TestAddSource(t *testing.T) {
 		w := newThreadLimit(root)
 		s, stop := runSampler(t, func() {}, w)
 		defer stop()
-		r := &Registry{Sampler: s, parts: s.sources}
+		r := &Registry{Sampler: s, parts: s.sources, hops: make([]*hop, 1)}
 		if e := r.Facts(); e.Node == nil || e.Node.ThreadsMax != 90 || !e.Sources["thread_limit"].Up {
 			t.Errorf("%+v, %+v", e.Node, e.Sources)
 		}
@@ -245,10 +246,10 @@ func TestAddSource(t *testing.T) {
 
 // TestRegistryNames: each source has a name of its own.
 func TestRegistryNames(t *testing.T) {
-	none := func() string { return "" }
-	r := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Path: none, HeldPeer: func() int { return 0 }, NewestPeer: func() (int, time.Time) { return 0, time.Time{} }})
+	none := NewDialer(DialOptions{Path: at("")})
+	r := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Dialer: none, Dialed: func() *cri.DialResult { return nil }})
 	names := map[string]bool{}
-	for _, s := range r.Sources() {
+	for _, s := range r.sources {
 		if names[s.String()] {
 			t.Errorf("two sources are named %s", s)
 		}

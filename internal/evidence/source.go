@@ -57,28 +57,32 @@ type Spec[T any] struct {
 //
 // After one failure the sample before it counts until the next one.
 type Watch[T any] struct {
-	spec Spec[T]
-	slot bounded.Slot[sample[T]]
-
-	last   atomic.Pointer[sample[T]]
-	state  atomic.Pointer[health.Source]
-	inside atomic.Bool // a sample is awaited
-	// sampled is the tick of the last sample, -1 before the first. news is true after
-	// a failure or an answer that asks for another.
-	sampled int
-	news    bool
+	spec    Spec[T]
+	slot    bounded.Slot[sample[T]]
+	last    atomic.Pointer[sample[T]]
+	inside  atomic.Bool // a sample is awaited
+	sampled int         // the tick of the last sample, -1 before the first
 }
 
-// sample is what a source has gathered. until is when it ceases to count after a failure,
-// else zero. again is true where another one is due at the next tick.
+// sample is how the last sample of a source ended. At is zero where there is nothing to
+// report. A value of before a failure counts until some time. again is true where another
+// sample is due at the next tick.
 type sample[T any] struct {
+	health.Source
+
 	value *T
 	until time.Time
 	again bool
 }
 
+func nothing[T any]() *sample[T] { return &sample[T]{Source: health.Source{Up: true}} }
+
 // NewWatch returns a source.
-func NewWatch[T any](spec Spec[T]) *Watch[T] { return &Watch[T]{spec: spec, sampled: -1} }
+func NewWatch[T any](spec Spec[T]) *Watch[T] {
+	w := &Watch[T]{spec: spec, sampled: -1}
+	w.last.Store(nothing[T]())
+	return w
+}
 
 // String names the source.
 func (w *Watch[T]) String() string { return w.spec.Name }
@@ -87,7 +91,7 @@ func (w *Watch[T]) String() string { return w.spec.Name }
 // since.
 func (w *Watch[T]) Value() *T {
 	s := w.last.Load()
-	if s == nil || !s.until.IsZero() && time.Now().After(s.until) {
+	if !s.Up && time.Now().After(s.until) {
 		return nil
 	}
 	return s.value
@@ -102,22 +106,18 @@ func (w *Watch[T]) Facts(e *health.Evidence) {
 
 // Source returns the state of the source.
 func (w *Watch[T]) Source() (s health.Source, ok bool) {
-	p := w.state.Load()
-	if p == nil {
-		return health.Source{}, false
-	}
-	s = *p
+	s = w.last.Load().Source
 	s.Kept = !s.Up && w.Value() != nil
-	return s, true
+	return s, !s.At.IsZero()
 }
 
 // tick takes a sample in the background where one is due.
 func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
-	every, state, last := w.spec.Every, w.state.Load(), w.last.Load()
+	every, last := w.spec.Every, w.last.Load()
 	switch {
-	case last != nil && last.again:
+	case last.again:
 		every = 1
-	case !s.alert.Load() && (state == nil || state.Up):
+	case !s.alert.Load() && last.Up:
 		every = max(every, w.spec.Calm)
 	}
 	due := w.sampled < 0 || n-w.sampled >= every
@@ -127,43 +127,38 @@ func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
 	w.sampled = n
 	go func() {
 		defer w.inside.Store(false)
-		if news := w.sample(ctx); news != w.news {
-			w.news = news
+		w.sample(ctx)
+		if now := w.last.Load(); (now.again || !now.Up) != (last.again || !last.Up) {
 			s.notify()
 		}
 	}()
 }
 
-func (w *Watch[T]) gather(ctx context.Context) (out sample[T], err error) {
-	out.value, err = w.spec.Gather(ctx)
-	out.again = err == nil && w.spec.Again != nil && w.spec.Again(out.value)
-	return out, err
+func (w *Watch[T]) gather(ctx context.Context) (s sample[T], err error) {
+	s.value, err = w.spec.Gather(ctx)
+	s.again = err == nil && w.spec.Again != nil && w.spec.Again(s.value)
+	return s, err
 }
 
-// sample takes a sample, and reports whether it has failed or asks for another.
-func (w *Watch[T]) sample(ctx context.Context) (news bool) {
-	start := time.Now()
+// sample takes a sample.
+func (w *Watch[T]) sample(ctx context.Context) {
+	start, last := time.Now(), w.last.Load()
 	next, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
-	if ctx.Err() != nil || errors.Is(err, bounded.ErrBusy) {
-		return w.news // the failure of the call that still hangs has been published
-	}
-	state := &health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
-	switch last := w.last.Load(); {
-	case err == nil:
-		w.last.Store(&next)
+	switch {
+	case ctx.Err() != nil, errors.Is(err, bounded.ErrBusy): // that the call hangs has been published
+		return
 	case errors.Is(err, ErrNoData), errors.Is(err, kubelet.ErrNone):
-		w.last.Store(nil)
-		state = nil
-	default:
-		state.Err = err.Error()
-		var kept *sample[T]
-		if last != nil && last.until.IsZero() {
-			kept = &sample[T]{value: last.value, until: start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)}
-		}
-		w.last.Store(kept)
+		w.last.Store(nothing[T]())
+		return
 	}
-	w.state.Store(state)
-	return next.again || state != nil && !state.Up
+	next.Source = health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
+	if err != nil {
+		next.Err, next.value = err.Error(), nil
+		if last.Up {
+			next.value, next.until = last.value, start.Add(time.Duration(w.spec.Every)*tick+2*w.spec.Timeout)
+		}
+	}
+	w.last.Store(&next)
 }
 
 // tick is the mean time between two ticks while no alert is on.
@@ -175,19 +170,14 @@ type Sampler struct {
 	notify  func() // called when a source fails or asks to be sampled again at once, and when that ends
 	alert   atomic.Bool
 	wake    chan struct{}
-	jitter  func(least, most time.Duration) time.Duration
+	jitter  func(least time.Duration) time.Duration
 }
 
 func newSampler(notify func(), sources ...Source) *Sampler {
 	return &Sampler{sources: sources, notify: notify, wake: make(chan struct{}, 1), jitter: jitter}
 }
 
-func jitter(least, most time.Duration) time.Duration {
-	return least + rand.N(most-least) //nolint:gosec // no secret
-}
-
-// Sources returns the sources.
-func (s *Sampler) Sources() []Source { return s.sources }
+func jitter(least time.Duration) time.Duration { return least + rand.N(tick/2) } //nolint:gosec // no secret
 
 // Alert sets whether something may be wrong. From then on each source is sampled
 // every Every ticks, and no longer every Calm.
@@ -212,10 +202,10 @@ func (s *Sampler) Run(ctx context.Context) error {
 			source.tick(ctx, n, s)
 		}
 		// A fault that comes and goes each second must not stay in phase with the ticks.
+		least := tick * 3 / 4
 		if s.alert.Load() {
-			timer.Reset(s.jitter(tick/2, tick))
-		} else {
-			timer.Reset(s.jitter(tick*3/4, tick*5/4))
+			least = tick / 2
 		}
+		timer.Reset(s.jitter(least))
 	}
 }

@@ -45,13 +45,14 @@ type storage struct {
 	dirs     []storageDir
 }
 
-// storageDir is one directory of a runtime, with its mount and ext4's count of errors when
-// the mount table was read.
+// storageDir is one directory of a runtime: its file system, without numbers, when the
+// mount table was read, and what ext4 has of it in /sys, with the count of errors.
 type storageDir struct {
-	pid       int
-	path, use string
-	mount     node.Mount
-	errors    int64
+	health.FileSystem
+
+	pid    int
+	ext4   string
+	errors int64
 }
 
 // newStorage returns the source about the file systems on which the processes keep
@@ -71,7 +72,7 @@ func newStorage(s *storage) *Watch[health.Storage] {
 func (s *storage) gather(context.Context) (*health.Storage, error) {
 	out := &health.Storage{At: time.Now()}
 	// An ext4 file system is read-only after an error, and statfs does not say so: its mount does.
-	broken := func(d storageDir) bool { return s.ext4(d.mount, "errors_count") != d.errors }
+	broken := func(d storageDir) bool { return node.Number(d.ext4+"errors_count") != d.errors }
 	pids := s.pids()
 	if out.At.Sub(s.searched) >= storageInterval || !slices.Equal(pids, s.of) || slices.ContainsFunc(s.dirs, broken) {
 		s.searched, s.of, s.dirs = out.At, pids, nil
@@ -80,10 +81,9 @@ func (s *storage) gather(context.Context) (*health.Storage, error) {
 		}
 	}
 	for _, d := range s.dirs {
-		f, err := s.stat(d)
-		switch {
+		switch err := d.stat(s.procfs); {
 		case err == nil:
-			out.FileSystems = append(out.FileSystems, *f)
+			out.FileSystems = append(out.FileSystems, d.FileSystem)
 		case node.Gone(err):
 			s.searched = time.Time{} // the process has ended
 		case !errors.Is(err, fs.ErrPermission):
@@ -107,10 +107,9 @@ func (s *storage) search(pid int) {
 	note := func(path string) {
 		for _, m := range storageMarks {
 			dir, _, found := strings.Cut(path, m.mark)
-			known := slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.path == dir })
+			known := slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.Directory == dir })
 			if m.comm == p.Comm && found && !known && strings.HasPrefix(dir, "/") {
-				mount, _ := node.MountOf(mounts, dir)
-				s.dirs = append(s.dirs, storageDir{pid, dir, m.use, mount, s.ext4(mount, "errors_count")})
+				s.dirs = append(s.dirs, s.dirOn(mounts, dir, m.use, pid))
 			}
 		}
 	}
@@ -123,39 +122,30 @@ func (s *storage) search(pid int) {
 	})
 }
 
-// stat asks about the file system of a directory, as the process sees it.
-func (s *storage) stat(d storageDir) (*health.FileSystem, error) {
-	var st unix.Statfs_t
-	path := node.Path(s.procfs, d.pid, "root") + d.path
-	if err := unix.Statfs(path, &st); err != nil {
-		return nil, &fs.PathError{Op: "statfs", Path: path, Err: err}
+// dirOn returns a directory, with the mount that it is on.
+func (s *storage) dirOn(mounts []node.Mount, dir, use string, pid int) storageDir {
+	m, _ := node.MountOf(mounts, dir)
+	d := storageDir{pid: pid, FileSystem: health.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type}}
+	if slices.Contains(strings.Split(m.Options, ","), "emergency_ro") {
+		d.Option, d.ReadOnly = "emergency_ro", true
 	}
-	f := &health.FileSystem{
-		Directory: d.path, Use: d.use, Device: d.mount.Source, Type: d.mount.Type,
-		Bytes: int64(st.Blocks) * st.Bsize, FreeBytes: int64(st.Bfree) * st.Bsize, //nolint:gosec // far below 2^63
-		Inodes: int64(st.Files), FreeInodes: int64(st.Ffree), //nolint:gosec // likewise
-	}
-	// The blocks that ext4 keeps for itself: statfs calls them free, and not even root can
-	// have them.
-	f.FreeBytes = max(0, f.FreeBytes-s.ext4(d.mount, "reserved_clusters")*st.Bsize)
-	options := strings.Split(d.mount.Options, ",")
-	for _, o := range []string{"ro", "emergency_ro"} { // the options by which nothing can be written
-		if (st.Flags&unix.ST_RDONLY != 0 || o == "emergency_ro") && slices.Contains(options, o) {
-			f.Option = o
-		}
-	}
-	f.ReadOnly = st.Flags&unix.ST_RDONLY != 0 || f.Option != ""
-	return f, nil
+	device, _ := os.Readlink(filepath.Join(s.sysfs, "dev/block", m.Device)) // "" of a file system without one
+	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device)) + "/"
+	d.errors = node.Number(d.ext4 + "errors_count")
+	return d
 }
 
-// ext4 returns a number that ext4 gives about a file system, 0 for another one.
-func (s *storage) ext4(m node.Mount, name string) int64 {
-	if m.Type != "ext4" {
-		return 0
+// stat asks about the file system, as the process sees it.
+func (d *storageDir) stat(procfs string) error {
+	var st unix.Statfs_t
+	path := node.Path(procfs, d.pid, "root") + d.Directory
+	if err := unix.Statfs(path, &st); err != nil {
+		return &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	device, err := os.Readlink(filepath.Join(s.sysfs, "dev/block", m.Device))
-	if err != nil {
-		return 0
-	}
-	return max(0, node.Number(filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device), name)))
+	d.Bytes, d.Inodes, d.FreeInodes = int64(st.Blocks)*st.Bsize, int64(st.Files), int64(st.Ffree) //nolint:gosec // < 2^63
+	// Without the blocks that ext4 keeps for itself: statfs calls them free, and not even root
+	// can have them.
+	d.FreeBytes = max(0, int64(st.Bfree)-max(0, node.Number(d.ext4+"reserved_clusters"))) * st.Bsize //nolint:gosec // likewise
+	d.ReadOnly = d.ReadOnly || st.Flags&unix.ST_RDONLY != 0
+	return nil
 }

@@ -53,8 +53,6 @@ type Listener struct {
 	Command string    `json:"command,omitzero"`
 	Unit    string    `json:"unit,omitzero"`
 	Since   time.Time `json:"since,omitzero"` // when it was first found at the path
-	// Related is true for a fork of the runtime: a relative with its name of the held connection's.
-	Related bool `json:"related,omitzero"`
 	// OtherMounts is true where the path exists for that process, and not in plegd's own mounts.
 	OtherMounts bool `json:"other_mounts,omitzero"`
 }
@@ -145,7 +143,7 @@ type FileSystem struct {
 	Inodes     int64 `json:"inodes"`
 	FreeInodes int64 `json:"free_inodes"`
 	ReadOnly   bool  `json:"read_only,omitzero"`
-	// Option is the mount option for that: "ro", or "emergency_ro" after an error (Linux 6.15).
+	// Option is the mount option for that where statfs(2) does not show it: "emergency_ro", after an error (Linux 6.15).
 	Option string `json:"option,omitzero"`
 }
 

@@ -14,7 +14,7 @@ const (
 func (w *view) elsewhere() *Listener {
 	l, p := w.f.Evidence.Listener, w.process
 	switch peer := w.f.Dial.PeerPID; {
-	case l == nil || !p.Alive || !w.f.Dial.Up || l.PID == p.PID || l.Related:
+	case l == nil || !p.Alive || !w.f.Dial.Up || l.PID == p.PID:
 	case !l.At.After(w.f.Dial.At): // the held connection has been made to the path since
 	case peer > 1 && peer != p.PID: // the process evidence is of an earlier connection
 	case w.f.Evidence.Queue != nil && w.queue.Inode != l.Inode: // another socket is at the path since
