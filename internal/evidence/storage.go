@@ -145,7 +145,8 @@ func (d *storageDir) stat(procfs string) error {
 	d.Bytes, d.Inodes, d.FreeInodes = int64(st.Blocks)*st.Bsize, int64(st.Files), int64(st.Ffree) //nolint:gosec // < 2^63
 	// Without the blocks that ext4 keeps for itself: statfs calls them free, and not even root
 	// can have them.
-	d.FreeBytes = max(0, int64(st.Bfree)-max(0, node.Number(d.ext4+"reserved_clusters"))) * st.Bsize //nolint:gosec // likewise
+	free := int64(st.Bfree) - max(0, node.Number(d.ext4+"reserved_clusters")) //nolint:gosec // likewise
+	d.FreeBytes = max(0, free) * st.Bsize
 	d.ReadOnly = d.ReadOnly || st.Flags&unix.ST_RDONLY != 0
 	return nil
 }
