@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -75,46 +74,11 @@ func TestWebAuth(t *testing.T) {
 // leak is a pod's name that no part of plegd knows as such.
 const leak = "api-7d9f8b6c5-x2x4v"
 
-// fill sets every string in v to a text with the name, and makes one entry in each
-// list and map.
-func fill(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() {
-			v.Set(reflect.ValueOf(viewtest.Ago(time.Minute)))
-			return
-		}
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				fill(v.Field(i))
-			}
-		}
-	case reflect.Pointer:
-		v.Set(reflect.New(v.Type().Elem()))
-		fill(v.Elem())
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0))
-	case reflect.Map:
-		one := reflect.New(v.Type().Elem()).Elem()
-		fill(one)
-		v.Set(reflect.MakeMap(v.Type()))
-		v.SetMapIndex(reflect.ValueOf("key").Convert(v.Type().Key()), one)
-	case reflect.String:
-		v.SetString("get container payments/" + leak + ": no such task")
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Int, reflect.Int64:
-		v.SetInt(7)
-	}
-}
-
 // leaking is a snapshot with the name in every text but the fixed words of states,
 // severities and kinds, and the runtime's name and version.
 func leaking() health.Snapshot {
-	var s health.Snapshot
-	fill(reflect.ValueOf(&s).Elem())
-	s.SchemaVersion, s.PlegdVersion, s.At, s.State = health.SchemaVersion, "1.0.0", viewtest.T0, health.StateUnhealthy
+	s := viewtest.Filled("get container payments/" + leak + ": no such task")
+	s.PlegdVersion, s.State = "1.0.0", health.StateUnhealthy
 	s.Active = append(s.Active, health.Active{ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, Evidence: []string{leak}})
 	s.Active[0].Severity, s.Reason = health.SeverityWarning, "RuntimeUnresponsive"
 	s.Facts.Runtime.Name, s.Facts.Runtime.Version = "containerd", "2.4.2"

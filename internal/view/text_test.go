@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -95,37 +96,32 @@ func TestColor(t *testing.T) {
 	}
 }
 
+// hostile is an incident, and its moment, with a text wherever something comes from outside.
+func hostile(text string) (*health.Snapshot, *incident.Incident) {
+	s := viewtest.Filled(text)
+	s.Active = append(s.Active, s.Active[0])
+	s.Chain[0].Name, s.Culprit.Evidence = "", ""
+	f := &s.Facts
+	f.Calls = map[string]health.Call{text: {LastFailed: s.At, LastErr: f.Calls["key"].LastErr}}
+	f.Evidence.Sources = map[string]health.Source{text: {Err: strings.Repeat(text, 1000)}}
+	one := viewtest.Incident()
+	one.ID, one.Reason, one.State, one.Outcome = text, text, health.State(text), incident.Outcome(text)
+	one.KubeletMessage, one.Ending, one.Timeline[0].Snapshot = text, []string{text}, &s
+	return &s, one
+}
+
 // TestHostileText has terminal commands, line breaks and very long texts wherever
 // something comes from outside.
 func TestHostileText(t *testing.T) {
 	const evil = "\x1b]0;owned\a\x1b[2J\r\nHEALTHY\u202e\u0085\xff"
-	s := viewtest.Degraded()
-	s.Node, s.KubeletMessage = evil, evil+strings.Repeat("x", 1<<20)
-	s.Next, s.Reason, s.Steps = evil, evil, []string{evil}
-	s.Active[0].ID, s.Active[0].Evidence = evil, []string{evil, strings.Repeat("y ", 1<<16)}
-	s.Chain, s.ChainEnd = []health.Link{{Kind: evil, Name: evil, Pod: evil, RuntimeID: evil, State: evil, Evidence: evil}}, evil
-	s.Culprit = &s.Chain[0]
-	f := &s.Facts
-	f.Runtime.Name, f.Runtime.Version, f.Endpoint.Path, f.Endpoint.Source = evil, strings.Repeat(evil, 1000), evil, evil
-	f.Status.NetworkReady = &health.Condition{Reason: evil, Message: evil}
-	f.Probe.OK, f.Probe.Stage, f.Probe.Cause, f.Probe.Detail = false, evil, evil, evil
-	for i := range f.Relist.Slowest {
-		p := &f.Relist.Slowest[i]
-		p.Namespace, p.Name, p.Operation = evil, strings.Repeat(evil, 100), evil
-		p.Err = &health.CallError{Operation: evil, Code: evil, Message: evil}
-	}
-	e := &f.Evidence
-	e.Process.Comm, e.Sources[evil] = evil, health.Source{Err: strings.Repeat(evil, 1000)}
-	e.Kubelet = &health.Kubelet{Detail: strings.Repeat(evil, 1000)}
-	e.Hops = []health.Hop{{Socket: evil, Queue: &health.Queue{}, Process: &health.Process{Comm: evil}, Answer: &health.HopProbe{Probe: f.Probe}}}
-	f.Calls[evil] = health.Call{LastErr: &health.CallError{Operation: evil, Code: evil, Message: evil}}
-	one := viewtest.Incident()
-	one.Timeline[0].Snapshot, one.Ending, one.KubeletMessage = &s, []string{evil}, evil
+	s, one := hostile(evil)
+	s.KubeletMessage += strings.Repeat("x", 1<<20)
+	s.Active[0].Evidence = []string{evil, strings.Repeat("y ", 1<<16)}
 	var b strings.Builder
-	if err := Incident(one, new(health.Snapshot)).WriteText(&b, false); err != nil {
+	if err := errors.Join(Incident(one, s).WriteText(&b, false), WriteIncidents(&b, []incident.Summary{one.Summary})); err != nil {
 		t.Fatal(err)
 	}
-	for _, got := range []string{statusText(t, s, false), b.String()} {
+	for _, got := range []string{statusText(t, *s, false), b.String()} {
 		for _, r := range got {
 			if r != '\n' && (r < ' ' || r == 0x7f || r == 0x85 || r == 0x202e || r == utf8.RuneError) {
 				t.Fatalf("%q reaches the terminal", r)

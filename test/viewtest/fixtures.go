@@ -7,7 +7,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"sync"
+	"reflect"
 	"testing"
 	"time"
 
@@ -61,12 +61,46 @@ func Unhealthy() health.Snapshot { return load("healthy", "unhealthy") }
 // stops managing pods.
 func Stalled() health.Snapshot { return load("healthy", "stalled") }
 
-// Source answers with a snapshot that the test sets.
+// Filled is a snapshot in which every text is the same, and every list and map has one
+// entry. All times are a minute ago.
+func Filled(text string) (s health.Snapshot) {
+	fill(reflect.ValueOf(&s).Elem(), text)
+	s.SchemaVersion, s.At = health.SchemaVersion, T0
+	return s
+}
+
+func fill(v reflect.Value, text string) {
+	switch v.Kind() {
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(Ago(time.Minute)))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i), text)
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), text)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), text)
+	case reflect.Map:
+		one := reflect.New(v.Type().Elem()).Elem()
+		fill(one, text)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("key").Convert(v.Type().Key()), one)
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	}
+}
+
+// Source answers with a snapshot.
 type Source struct {
 	// List are the incidents.
 	List []incident.Summary
-
-	mu   sync.Mutex
 	snap health.Snapshot
 }
 
@@ -75,8 +109,6 @@ func NewSource(s health.Snapshot) *Source { return &Source{snap: s} }
 
 // Snapshot returns the snapshot, as of now.
 func (f *Source) Snapshot(now time.Time) health.Snapshot {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	s := f.snap
 	s.At = now
 	return s
@@ -84,13 +116,6 @@ func (f *Source) Snapshot(now time.Time) health.Snapshot {
 
 // Incidents returns List.
 func (f *Source) Incidents() []incident.Summary { return f.List }
-
-// Set replaces the snapshot.
-func (f *Source) Set(s health.Snapshot) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.snap = s
-}
 
 // IncidentID is the ID of Incident.
 const IncidentID = "20261121T030245Z-0a1b2c"
