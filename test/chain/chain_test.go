@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // want is the expected end of a chain: the pids in it, the kind and state of its last
@@ -106,9 +107,9 @@ func TestWaits(t *testing.T) {
 			paths := []string{socketPath(t), socketPath(t), strconv.Itoa(freePort(t))}
 			switch {
 			case tt.fifo:
-				must(t, unix.Mkfifo(paths[0], 0o600))
+				lab.Must(t, unix.Mkfifo(paths[0], 0o600))
 			case strings.HasPrefix(tt.processes[0], "go f"): // a directory
-				must(t, os.Mkdir(paths[0], 0o755))
+				lab.Must(t, os.Mkdir(paths[0], 0o755))
 				t.Cleanup(func() { _ = unix.Unmount(paths[0], unix.MNT_DETACH) })
 				write(t, paths[0]+"/file", "")
 			}
@@ -230,7 +231,7 @@ func childOf(t *testing.T, pid int) (child int) {
 
 func write(t *testing.T, file, value string) {
 	t.Helper()
-	must(t, os.WriteFile(file, []byte(value), 0o644))
+	lab.Must(t, os.WriteFile(file, []byte(value), 0o644))
 }
 
 func run(t *testing.T, name string, args ...string) string {
@@ -240,11 +241,4 @@ func run(t *testing.T, name string, args ...string) string {
 		t.Fatalf("%s %v: %v: %s", name, args, err, b)
 	}
 	return strings.TrimSpace(string(b))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -50,11 +50,11 @@ type process struct {
 func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	in, err := cmd.StdinPipe()
-	must(t, err)
+	lab.Must(t, err)
 	out, err := cmd.StdoutPipe()
-	must(t, err)
+	lab.Must(t, err)
 	cmd.Stderr = os.Stderr
-	must(t, cmd.Start())
+	lab.Must(t, cmd.Start())
 	p := &process{pid: cmd.Process.Pid, in: in, out: bufio.NewReader(out)}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
@@ -86,7 +86,7 @@ func (p *process) endFirst(t *testing.T) { t.Cleanup(func() { _ = unix.Kill(p.pi
 
 func (p *process) stop(t *testing.T) {
 	t.Helper()
-	must(t, unix.Kill(p.pid, unix.SIGSTOP))
+	lab.Must(t, unix.Kill(p.pid, unix.SIGSTOP))
 	eventually(t, func() bool { return strings.HasPrefix(state(p.pid), "T") })
 }
 
@@ -128,7 +128,7 @@ func eventually(t *testing.T, ok func() bool) {
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "chain") //nolint:usetesting // t.TempDir is too long for a socket's path
-	must(t, err)
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
@@ -157,17 +157,17 @@ func text(c health.Chain) string {
 func unprivileged(t *testing.T, pid int) (c health.Chain) {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
-	must(t, err)
+	lab.Must(t, err)
 	exe := filepath.Join(filepath.Dir(socketPath(t)), "walk")
-	must(t, os.WriteFile(exe, self, 0o755))
-	must(t, os.Chmod(filepath.Dir(exe), 0o755))
+	lab.Must(t, os.WriteFile(exe, self, 0o755))
+	lab.Must(t, os.Chmod(filepath.Dir(exe), 0o755))
 	cmd := exec.Command(exe, strconv.Itoa(pid))
 	cmd.Env = append(os.Environ(), modeEnv+"=walk")
 	cmd.Dir = "/"
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	b, err := cmd.Output()
-	must(t, err)
+	lab.Must(t, err)
 	if err := json.Unmarshal(b, &c); err != nil {
 		t.Fatalf("%v: %s", err, b)
 	}
@@ -179,6 +179,6 @@ func freePort(t *testing.T) int {
 	t.Helper()
 	_, port, _ := strings.Cut(lab.FreeAddress(t), ":")
 	n, err := strconv.Atoi(port)
-	must(t, err)
+	lab.Must(t, err)
 	return n
 }

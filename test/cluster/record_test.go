@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/plegd/plegd/test/kubelet/record"
@@ -48,30 +47,21 @@ func (c *cluster) compare(place int, s scenario) *comparison {
 	x := &comparison{cluster: c, client: c.node.Client(5 * time.Second)}
 	x.settle(time.Minute)
 	began := time.Now()
-	stop := make(chan struct{})
 	samples := make([][]record.Sample, len(plegds))
-	var samplers sync.WaitGroup
+	var stops []func()
 	for i := range plegds {
-		samplers.Go(func() {
-			tick := time.NewTicker(samplePeriod)
-			defer tick.Stop()
-			for {
-				if sample, err := x.sample(i); err == nil {
-					samples[i] = append(samples[i], sample)
-				}
-				select {
-				case <-tick.C:
-				case <-stop:
-					return
-				}
+		stops = append(stops, lab.Every(c.t, samplePeriod, func() {
+			if sample, err := x.sample(i); err == nil {
+				samples[i] = append(samples[i], sample)
 			}
-		})
+		}))
 	}
 	x.sleep(calm)
 	s.run(x)
 	x.settle(3 * time.Minute)
-	close(stop)
-	samplers.Wait()
+	for _, stop := range stops {
+		stop()
+	}
 	writes := c.ready.Since(began)
 	skips, err := record.ReadSkips(c.Path("kubelet.log"), began)
 	c.must(err)
@@ -88,17 +78,7 @@ func (c *cluster) compare(place int, s scenario) *comparison {
 	return x
 }
 
-func (x *comparison) sample(i int) (record.Sample, error) {
-	resp, err := x.client.Get(plegds[i].url + "/api/v1/status")
-	if err != nil {
-		return record.Sample{}, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return record.Sample{}, fmt.Errorf("/api/v1/status: %s", resp.Status)
-	}
-	return record.ReadSample(resp.Body)
-}
+func (x *comparison) sample(i int) (record.Sample, error) { return record.Ask(x.client, plegds[i].url) }
 
 // settle waits until the node is Ready and both plegds are healthy, and a while
 // longer.

@@ -68,7 +68,7 @@ func watched(t *testing.T, runtime *lab.Containerd) *subject {
 func (s *subject) recovers(t *testing.T, from time.Time, limit time.Duration) {
 	t.Helper()
 	took, err := s.watch.Calm(from, limit, calm)
-	must(t, err)
+	lab.Must(t, err)
 	lab.Report(t, "%s: healthy %s after the end of the fault", t.Name(), seconds(took))
 }
 
@@ -97,13 +97,6 @@ func (s *subject) checkMetrics(t *testing.T, want map[string]float64) {
 		if got, ok := m.Value(name); !ok || got != value {
 			t.Errorf("%s is %v (exists: %t), want %v", name, got, ok, value)
 		}
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

@@ -85,7 +85,7 @@ func runDiscovered(t *testing.T, runtime *lab.Containerd, state string) {
 		return err
 	})
 	var list []incident.Summary
-	must(t, lab.GetJSON(client, "http://"+address+"/api/v1/incidents", &list))
+	lab.Must(t, lab.GetJSON(client, "http://"+address+"/api/v1/incidents", &list))
 	for _, one := range list {
 		if !slices.Contains(machine, one.Reason) {
 			t.Errorf("incident %s: %q", one.ID, one.Reason)
@@ -95,7 +95,7 @@ func runDiscovered(t *testing.T, runtime *lab.Containerd, state string) {
 		t.Errorf("plegd ended with %d", code)
 	}
 	b, err := os.ReadFile(log)
-	must(t, err)
+	lab.Must(t, err)
 	verdicts := 0
 	for text := range strings.Lines(string(b)) {
 		var line struct{ Msg, Reason string }

@@ -110,14 +110,7 @@ func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecon
 // most.
 func freezeFor(t *testing.T) (frozen, lease time.Duration) {
 	t.Helper()
-	frozen = 20 * time.Second
-	if s := os.Getenv("PLEGD_EVENTS_FREEZE"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < 10*time.Second || d > 90*time.Second {
-			t.Fatalf("PLEGD_EVENTS_FREEZE is %q: want 10s to 90s", s)
-		}
-		frozen = d
-	}
+	frozen = lab.Duration(t, "PLEGD_EVENTS_FREEZE", 20*time.Second, 10*time.Second, 90*time.Second)
 	return frozen, min(frozen/3, 10*time.Second).Truncate(time.Second)
 }
 

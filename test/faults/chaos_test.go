@@ -4,9 +4,7 @@ package faults
 
 import (
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -89,21 +87,8 @@ func (b *bench) inject(k *kind) (fix func()) {
 // the faults with the recorded incidents. `make soak-chaos` runs it.
 func TestChaos(t *testing.T) {
 	needContainerd(t)
-	length, seed := 5*time.Minute, rand.Uint64N(1<<32)
-	if s := os.Getenv("DURATION"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < time.Minute {
-			t.Fatalf("DURATION is %q: want at least 1m", s)
-		}
-		length = d
-	}
-	if s := os.Getenv("SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("SEED is %q: want a number", s)
-		}
-		seed = n
-	}
+	length := lab.Duration(t, "DURATION", 5*time.Minute, time.Minute, 7*24*time.Hour)
+	seed := lab.Number(t, "SEED", 1+rand.IntN(1<<32))
 	t.Logf("SEED=%d DURATION=%s", seed, length)
 
 	b := newBench(t, &fault{})
@@ -113,7 +98,7 @@ func TestChaos(t *testing.T) {
 	time.Sleep(settle)
 	before := b.measure()
 
-	c := &chaos{bench: b, r: rand.New(rand.NewPCG(seed, 0))}
+	c := &chaos{bench: b, r: rand.New(rand.NewPCG(uint64(seed), 0))}
 	c.run(time.Now().Add(length))
 
 	b.plegd.AwaitState(time.Minute, string(health.StateHealthy))

@@ -9,7 +9,6 @@ import (
 	"os"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,7 +24,7 @@ var faults = slices.Concat(socketFaults, processFaults, callFaults, podFaults, d
 // TestFaults makes the faults of the table, each on a runtime of its own; as many at
 // once as LANES says, by go test's -parallel.
 func TestFaults(t *testing.T) {
-	runs, lanes := number(t, "RUNS"), number(t, "LANES")
+	runs, lanes := lab.Number(t, "RUNS", 1), lab.Number(t, "LANES", 1)
 	order := make([]int, len(faults))
 	for i := range faults {
 		faults[i].complete()
@@ -227,16 +226,6 @@ func cause(s *health.Snapshot) string {
 func isLike(got, want *health.Link) bool {
 	return got.Kind == want.Kind && (want.PID == 0 || got.PID == want.PID) && (want.State == "" || got.State == want.State) &&
 		strings.Contains(got.Name, want.Name)
-}
-
-// number is a number from 1 that the environment may say; 1.
-func number(t *testing.T, name string) int {
-	text := cmp.Or(os.Getenv(name), "1")
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s is %q: want a number from 1", name, text)
-	}
-	return n
 }
 
 // test is the name of the fault's test: a comma in a path is no path to an overlay.

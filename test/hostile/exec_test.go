@@ -74,7 +74,7 @@ func TestNothingIsStarted(t *testing.T) {
 		c.Path = strace
 	}, "--path.procfs=/proc", "--path.sysfs=/sys"))
 	p.await("a relist", func(s lab.Status) bool { return s.LastSeen != nil })
-	must(t, rt.SetFailpoints("ListContainers=hang;socket=freeze"))
+	lab.Must(t, rt.SetFailpoints("ListContainers=hang;socket=freeze"))
 	p.await("the fault", func(s lab.Status) bool { return s.State == "degraded" })
 	run(t, "status", "--control-socket="+p.ControlSocket)
 	for _, path := range []string{"/", "/metrics", "/api/v1/status", "/healthz", "/api/v1/incidents"} {
@@ -82,7 +82,7 @@ func TestNothingIsStarted(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	must(t, rt.SetFailpoints(""))
+	lab.Must(t, rt.SetFailpoints(""))
 	time.Sleep(6 * time.Second) // a save, and every source of evidence
 	p.stop()
 	b, err := os.ReadFile(trace)

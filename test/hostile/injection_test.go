@@ -82,7 +82,7 @@ func TestInjection(t *testing.T) {
 func listenNotify(t *testing.T, path string) (messages func() []string) {
 	t.Helper()
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	must(t, err)
+	lab.Must(t, err)
 	received := make(chan []string)
 	go func() {
 		var all []string

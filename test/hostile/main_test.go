@@ -43,7 +43,7 @@ func serveAt(t *testing.T, path string, o fakeruntime.Options, pods int) *fakeru
 	t.Helper()
 	rt := fakeruntime.New(o)
 	rt.FillPods(pods, 2)
-	must(t, rt.Listen(path))
+	lab.Must(t, rt.Listen(path))
 	t.Cleanup(rt.Stop)
 	return rt
 }
@@ -54,8 +54,8 @@ type plegd struct {
 	t       *testing.T
 	local   *http.Client // over the control socket, one connection for all requests
 	stopped bool
-	quit    chan struct{}
-	peaks   chan [2]int // of goroutines and descriptors, once quit is closed
+	peak    [2]int // of goroutines and descriptors
+	unwatch func() // ends the sampling of them
 }
 
 // start starts plegd on a socket, beside a /proc in which nothing is wrong. The flags in
@@ -67,10 +67,15 @@ func start(t *testing.T, socket string, o lab.PlegdOptions) *plegd {
 	write(t, filepath.Join(procfs, "sys/kernel/random/boot_id"), "a-boot\n")
 	o.Flags = append([]string{"--path.procfs=" + procfs, "--path.sysfs=" + dir, "--relist-period=100ms", "--probe-period=200ms"}, o.Flags...)
 	o.Env = append([]string{"GOMAXPROCS=1", "GOGC=75", "GOMEMLIMIT=96MiB"}, o.Env...) // as in the unit
-	p := &plegd{t: t, Plegd: lab.NewPlegd(t, socket, o), quit: make(chan struct{}), peaks: make(chan [2]int, 1)}
+	p := &plegd{t: t, Plegd: lab.NewPlegd(t, socket, o)}
 	p.local = p.held()
+	client := p.held()
+	p.unwatch = lab.Every(t, 500*time.Millisecond, func() {
+		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid()))
+		_, body, _ := lab.Get(client, "http://plegd/metrics")
+		p.peak = [2]int{max(p.peak[0], number(body, `\ngo_goroutines (\d+)`)), max(p.peak[1], len(fds))}
+	})
 	t.Cleanup(p.stop)
-	go p.watch(p.held())
 	return p
 }
 
@@ -89,8 +94,7 @@ func (p *plegd) stop() {
 		return
 	}
 	p.stopped = true
-	close(p.quit)
-	peak := <-p.peaks
+	p.unwatch()
 	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid()))
 	rss := number(string(status), `\nVmHWM:\s+(\d+) kB`) << 10 // at its peak
 	if !p.Running() {
@@ -98,27 +102,11 @@ func (p *plegd) stop() {
 	} else if code, _ := p.Stop(); code != 0 {
 		p.t.Errorf("plegd ended with %d", code)
 	}
-	p.t.Logf("at its peak: %.1f MiB resident, %d goroutines, %d descriptors", float64(rss)/(1<<20), peak[0], peak[1])
-	if rss == 0 || rss > maxRSS || peak[0] > maxGoroutines || peak[1] > maxFDs {
+	p.t.Logf("at its peak: %.1f MiB resident, %d goroutines, %d descriptors", float64(rss)/(1<<20), p.peak[0], p.peak[1])
+	if rss == 0 || rss > maxRSS || p.peak[0] > maxGoroutines || p.peak[1] > maxFDs {
 		p.t.Errorf("more than %d MiB, %d goroutines or %d descriptors", maxRSS>>20, maxGoroutines, maxFDs)
 	}
 	checkLog(p.t, p.log())
-}
-
-// watch samples the goroutines and descriptors until quit is closed.
-func (p *plegd) watch(client *http.Client) {
-	var peak [2]int
-	for {
-		fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Pid()))
-		_, body, _ := lab.Get(client, "http://plegd/metrics")
-		peak = [2]int{max(peak[0], number(body, `\ngo_goroutines (\d+)`)), max(peak[1], len(fds))}
-		select {
-		case <-p.quit:
-			p.peaks <- peak
-			return
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
 }
 
 // number is the number that a pattern finds in a text, 0 where there is none.
@@ -200,9 +188,9 @@ func (p *plegd) worksOn(rt *fakeruntime.Runtime) {
 	p.t.Helper()
 	p.awaitReason()
 	p.relists(5)
-	must(p.t, rt.SetFailpoints("ListContainers=hang"))
+	lab.Must(p.t, rt.SetFailpoints("ListContainers=hang"))
 	p.awaitReason("RuntimeListStall")
-	must(p.t, rt.SetFailpoints(""))
+	lab.Must(p.t, rt.SetFailpoints(""))
 	p.awaitReason()
 }
 
@@ -253,17 +241,10 @@ const forged = "FORGED"
 
 func clip(s string, n int) string { return s[:min(len(s), n)] }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte(text), 0o600))
+	lab.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	lab.Must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // prepared are options with a changed command.

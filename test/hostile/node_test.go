@@ -34,8 +34,8 @@ func TestStateDirectory(t *testing.T) {
 		said  string
 	}{
 		"missing, and cannot be made": {nil, cannot},
-		"a file":                      {func(t *testing.T, dir string) { must(t, os.Remove(dir)); write(t, dir, "") }, cannot},
-		"full":                        {func(t *testing.T, dir string) { must(t, os.Symlink("/dev/full", dir+"/last-seen.json.tmp")) }, "no space left on device"},
+		"a file":                      {func(t *testing.T, dir string) { lab.Must(t, os.Remove(dir)); write(t, dir, "") }, cannot},
+		"full":                        {func(t *testing.T, dir string) { lab.Must(t, os.Symlink("/dev/full", dir+"/last-seen.json.tmp")) }, "no space left on device"},
 		// The other end is never opened.
 		"hangs": {func(t *testing.T, dir string) { fifo(t, dir+"/last-seen.json.tmp") }, "no answer within 10s"},
 	} {
@@ -43,7 +43,7 @@ func TestStateDirectory(t *testing.T) {
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			dir := filepath.Join(lab.Dir(t), "state")
-			must(t, os.Mkdir(dir, 0o755))
+			lab.Must(t, os.Mkdir(dir, 0o755))
 			if tt.spoil != nil {
 				tt.spoil(t, dir)
 			} else {
@@ -64,9 +64,9 @@ func TestStateDirectory(t *testing.T) {
 // fifo puts a FIFO at a path.
 func fifo(t *testing.T, path string) {
 	t.Helper()
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	lab.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 	_ = os.Remove(path)
-	must(t, unix.Mkfifo(path, 0o666))
+	lab.Must(t, unix.Mkfifo(path, 0o666))
 }
 
 // TestProc makes files of /proc hang, unreadable, or nonsense. The sources that need them
@@ -83,8 +83,8 @@ func TestProc(t *testing.T) {
 		"are directories": func(t *testing.T, path string) { write(t, path+"/x", "") },
 		"are garbage":     func(t *testing.T, path string) { write(t, path, strings.Repeat("\x00\xff9999999999999999999 ", 1000)) },
 		"are endless": func(t *testing.T, path string) {
-			must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-			must(t, os.Symlink("/dev/zero", path))
+			lab.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			lab.Must(t, os.Symlink("/dev/zero", path))
 		},
 		"are empty": func(t *testing.T, path string) { write(t, path, "") },
 	} {
@@ -99,7 +99,7 @@ func TestProc(t *testing.T) {
 			p.worksOn(rt)
 			p.awaitMetric(`pleg_evidence_up{source="node"}`, "0")
 			tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.Pid()))
-			if must(t, err); len(tasks) > 64 {
+			if lab.Must(t, err); len(tasks) > 64 {
 				t.Errorf("%d threads", len(tasks))
 			}
 		})
@@ -109,7 +109,7 @@ func TestProc(t *testing.T) {
 // limit sets one of plegd's resource limits.
 func (p *plegd) limit(resource int, cur, max uint64) {
 	p.t.Helper()
-	must(p.t, unix.Prlimit(p.Pid(), resource, &unix.Rlimit{Cur: cur, Max: max}, nil))
+	lab.Must(p.t, unix.Prlimit(p.Pid(), resource, &unix.Rlimit{Cur: cur, Max: max}, nil))
 }
 
 // TestDescriptorsUsedUp leaves plegd without a descriptor. Its open connections continue,
@@ -124,9 +124,9 @@ func TestDescriptorsUsedUp(t *testing.T) {
 	if s := p.relists(20); s.State != "healthy" || s.Relist.Failures != 0 {
 		t.Errorf("a runtime that is well is %s", describe(s))
 	}
-	must(t, rt.SetFailpoints("ListContainers=hang"))
+	lab.Must(t, rt.SetFailpoints("ListContainers=hang"))
 	p.awaitReason("RuntimeListStall")
-	must(t, rt.SetFailpoints(""))
+	lab.Must(t, rt.SetFailpoints(""))
 	p.await("healthy, or the failure of a fresh dial", func(s lab.Status) bool { return s.Relist.Failures == 0 && s.State != "unhealthy" })
 	p.limit(unix.RLIMIT_NOFILE, 1024, 1024)
 	p.worksOn(rt)
@@ -228,7 +228,7 @@ func TestLogReader(t *testing.T) {
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 50)
 	r, w, err := os.Pipe()
-	must(t, err)
+	lab.Must(t, err)
 	defer r.Close()
 	p := start(t, socket, prepared(func(c *exec.Cmd) { c.Stderr, c.Stdout = w, w }))
 	_ = w.Close()
@@ -269,13 +269,13 @@ func TestOtherPIDNamespace(t *testing.T) {
 	lab.RequireRoot(t)
 	_, socket := serve(t, fakeruntime.Options{}, 5)
 	proc := lab.Dir(t) + "/host-proc"
-	must(t, os.Symlink("/proc", proc))
+	lab.Must(t, os.Symlink("/proc", proc))
 	p := start(t, socket, prepared(func(c *exec.Cmd) { c.SysProcAttr.Cloneflags = syscall.CLONE_NEWPID }, "--path.procfs="+proc))
 	p.awaitMetric(`pleg_evidence_up{source="process"}`, "1")
 	p.awaitMetric(`pleg_evidence_up{source="queue"}`, "1")
 	p.awaitMetric(`pleg_verdict{state="healthy"}`, "1")
 	outside, err := os.Readlink("/proc/self/ns/pid")
-	must(t, err)
+	lab.Must(t, err)
 	if ns, err := os.Readlink("/proc/" + strconv.Itoa(p.Pid()) + "/ns/pid"); err != nil || ns == outside {
 		t.Errorf("plegd's pid namespace is %s, %v: the test's is %s", ns, err, outside)
 	}

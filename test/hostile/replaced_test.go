@@ -30,7 +30,7 @@ func TestReplaced(t *testing.T) {
 	p := start(t, socket, lab.PlegdOptions{})
 	p.awaitReason()
 	p.await("the first runtime's pods", running(20))
-	must(t, os.Remove(socket))
+	lab.Must(t, os.Remove(socket))
 	second := serveAt(t, socket, fakeruntime.Options{Seed: 2}, 7)
 	second.SetVersion("another", "9.9")
 	// The held connection is the first one's, as the kubelet's is.

@@ -37,24 +37,11 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.Main(m))
 }
 
-func number(t *testing.T, env string, otherwise int) int {
-	t.Helper()
-	s := os.Getenv(env)
-	if s == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%q: want a number, 1 or more", env, s)
-	}
-	return n
-}
-
 // TestPredictions makes every scenario and compares plegd with the kubelet.
 func TestPredictions(t *testing.T) {
 	lab.RequireRoot(t)
 	versions := strings.Fields(cmp.Or(os.Getenv(kubeletsEnv), "1.36"))
-	runs, lanes := number(t, runsEnv, 1), number(t, lanesEnv, 8)
+	runs, lanes := lab.Number(t, runsEnv, 1), lab.Number(t, lanesEnv, 8)
 	only, err := regexp.Compile(os.Getenv(scenariosEnv))
 	if err != nil {
 		t.Fatalf("%s: %v", scenariosEnv, err)

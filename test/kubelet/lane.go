@@ -3,14 +3,13 @@
 package kubelet
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,14 +47,12 @@ type lane struct {
 	kubelet    *lab.NodeProcess
 	control    *http.Client
 	recording  *record.Recording
-	recorded   chan struct{} // closed when the recorder has ended
-	stop       chan struct{}
+	stop       func() // ends the recorder
 }
 
 // start starts a node and waits until its kubelet and plegd are well.
 func (l *lane) start(t *testing.T) {
 	l.T, l.dir = t, lab.Dir(t)
-	l.recorded, l.stop = make(chan struct{}), make(chan struct{})
 	if l.options.real {
 		l.containerd = lab.NewContainerd(t, lab.ContainerdOptions{Node: true})
 		l.node, l.socket = l.containerd.Node(), l.containerd.Socket
@@ -169,60 +166,26 @@ func (l *lane) startPlegd() {
 	l.control = lab.UnixClient(l.path("plegd.sock"), 5*time.Second)
 }
 
-func (l *lane) get(path string) (io.ReadCloser, error) {
-	resp, err := l.control.Get("http://plegd" + path)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		_ = resp.Body.Close()
-		return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
-	}
-	return resp.Body, nil
-}
-
 // sample asks plegd for its status.
-func (l *lane) sample() (record.Sample, error) {
-	body, err := l.get("/api/v1/status")
-	if err != nil {
-		return record.Sample{}, err
-	}
-	defer func() { _ = body.Close() }()
-	return record.ReadSample(body)
-}
+func (l *lane) sample() (record.Sample, error) { return record.Ask(l.control, "http://plegd") }
 
 // record begins to record; Finish ends it.
 func (l *lane) record(r *record.Recording) {
 	l.recording = r
-	go func() {
-		defer close(l.recorded)
-		tick := time.NewTicker(samplePeriod)
-		defer tick.Stop()
-		for {
-			if s, err := l.sample(); err == nil {
-				r.Samples = append(r.Samples, s)
-			}
-			if r.WantMetrics && !r.MetricsRead {
-				r.MetricsRead = l.readsKubelet()
-			}
-			select {
-			case <-tick.C:
-			case <-l.stop:
-				return
-			}
+	l.stop = lab.Every(l, samplePeriod, func() {
+		if s, err := l.sample(); err == nil {
+			r.Samples = append(r.Samples, s)
 		}
-	}()
+		if r.WantMetrics && !r.MetricsRead {
+			r.MetricsRead = l.readsKubelet()
+		}
+	})
 }
 
 // readsKubelet reports whether plegd has read the kubelet's own metrics.
 func (l *lane) readsKubelet() bool {
-	body, err := l.get("/metrics")
-	if err != nil {
-		return false
-	}
-	defer func() { _ = body.Close() }()
-	text, err := io.ReadAll(body)
-	return err == nil && bytes.Contains(text, []byte("\npleg_kubelet_last_seen_seconds "))
+	_, text, err := lab.Get(l.control, "http://plegd/metrics")
+	return err == nil && strings.Contains(text, "\npleg_kubelet_last_seen_seconds ")
 }
 
 // Fault notes the beginning of the fault.
@@ -272,8 +235,7 @@ func (l *lane) Settle(limit time.Duration) {
 // Finish ends the recording and adds what the API and the kubelet's log hold.
 func (l *lane) Finish() *record.Recording {
 	l.Helper()
-	close(l.stop)
-	<-l.recorded
+	l.stop()
 	r := l.recording
 	r.End = time.Now()
 	if r.Recovery.IsZero() {

@@ -5,7 +5,6 @@ package kubelet
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,14 +117,5 @@ func (l *lane) write(file, text string, mode os.FileMode) {
 
 // status is all that plegd says.
 func (l *lane) status() (s health.Snapshot, err error) {
-	body, err := l.get("/api/v1/status")
-	if err != nil {
-		return s, err
-	}
-	defer func() { _ = body.Close() }()
-	b, err := io.ReadAll(body)
-	if err == nil {
-		err = health.Unmarshal(b, &s)
-	}
-	return s, err
+	return s, lab.GetJSON(l.control, "http://plegd/api/v1/status", &s)
 }

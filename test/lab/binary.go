@@ -30,7 +30,7 @@ var plegdBinary = sync.OnceValues(func() (string, error) {
 func Binary(t testing.TB) string {
 	t.Helper()
 	path, err := plegdBinary()
-	must(t, err)
+	Must(t, err)
 	return path
 }
 

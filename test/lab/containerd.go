@@ -101,17 +101,17 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	c.argv = []string{programs.containerd, "--config", config}
 	if options.RuncHangsOn != "" {
 		bin := filepath.Join(dir, "bin")
-		must(t, os.Mkdir(bin, 0o755))
+		Must(t, os.Mkdir(bin, 0o755))
 		waits := "sleep 0.2"
 		if options.RuncHangsIn != "" {
 			program, err := os.ReadFile(LookPath(t, "sleep"))
-			must(t, err)
+			Must(t, err)
 			waits = filepath.Join(bin, options.RuncHangsIn)
-			must(t, os.WriteFile(waits, program, 0o755))
+			Must(t, os.WriteFile(waits, program, 0o755))
 			waits = "'" + waits + "' 120"
 		}
 		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), waits, LookPath(t, "runc"))
-		must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
+		Must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
 		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
 	}
 	c.limitFiles(options.OpenFiles)
@@ -167,7 +167,7 @@ func (c *Containerd) LogReader() int { return c.logReader.Process.Pid }
 func (c *Containerd) readLog() {
 	c.t.Helper()
 	c.pipe = c.Log + ".pipe"
-	must(c.t, syscall.Mkfifo(c.pipe, 0o600))
+	Must(c.t, syscall.Mkfifo(c.pipe, 0o600))
 	c.logReader = exec.Command("sh", "-c", `exec cat <>"$0" >"$1"`, c.pipe, c.Log)
 	StartCommand(c.t, c.logReader)
 }
@@ -190,8 +190,8 @@ func (c *Containerd) WriteCNIConfig() {
 	conflist := `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "loopback"}]}`
 	// Renamed into its place: a half-written one would be taken for broken.
 	draft := c.CNIConfig + ".draft"
-	must(c.t, os.WriteFile(draft, []byte(conflist), 0o644))
-	must(c.t, os.Rename(draft, c.CNIConfig))
+	Must(c.t, os.WriteFile(draft, []byte(conflist), 0o644))
+	Must(c.t, os.Rename(draft, c.CNIConfig))
 }
 
 // Start starts containerd, after its death or for the first time, and waits

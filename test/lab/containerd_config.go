@@ -13,13 +13,13 @@ import (
 func writeContainerdConfig(t testing.TB, version, dir, config, socket string) {
 	t.Helper()
 	for _, sub := range []string{"root", "state", "opt", "cni"} {
-		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	format := containerdConfig1
 	if usesConfigVersion3(version) {
 		format = containerdConfig2
 	}
-	must(t, os.WriteFile(config, fmt.Appendf(nil, format, dir, socket, PauseImage), 0o644))
+	Must(t, os.WriteFile(config, fmt.Appendf(nil, format, dir, socket, PauseImage), 0o644))
 }
 
 // restrict_oom_score_adj: root without CAP_SYS_RESOURCE, as in many CI

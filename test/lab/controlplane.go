@@ -72,7 +72,7 @@ func NewControlPlane(t testing.TB, n *Node, version string, nodes ...string) *Co
 	c := &ControlPlane{t: t, node: n, dir: Dir(t), programs: Kubernetes(t, "cluster", version), http: n.Client(0)}
 	c.Run("ip", "addr", "add", NodeAddress+"/32", "dev", "lo")
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	must(t, err)
+	Must(t, err)
 	// It signs the tokens of service accounts.
 	keys := c.write("accounts.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	users := bytes.NewBufferString(tokens)
@@ -102,7 +102,7 @@ func NewControlPlane(t testing.TB, n *Node, version string, nodes ...string) *Co
 			"--bind-address=127.0.0.1", "--leader-elect=false",
 		}, flags...)...)
 	}
-	must(t, os.Mkdir(c.Path("plugins"), 0o755))
+	Must(t, os.Mkdir(c.Path("plugins"), 0o755))
 	component("kube-controller-manager", "controllers", "--flex-volume-plugin-dir="+c.Path("plugins"), "--use-service-account-credentials=true",
 		"--service-account-private-key-file="+keys, "--root-ca-file="+c.Path("apiserver/apiserver.crt"))
 	component("kube-scheduler", "scheduler")
@@ -116,7 +116,7 @@ func (c *ControlPlane) program(name string) string { return filepath.Join(c.prog
 
 func (c *ControlPlane) write(name string, b []byte) string {
 	c.t.Helper()
-	must(c.t, os.WriteFile(c.Path(name), b, 0o600))
+	Must(c.t, os.WriteFile(c.Path(name), b, 0o600))
 	return c.Path(name)
 }
 
@@ -155,7 +155,7 @@ func (c *ControlPlane) Kubeconfig(user string) (path string) {
 		"users":    []any{map[string]any{"name": "lab", "user": map[string]any{"token": "token-" + user}}},
 		"contexts": []any{map[string]any{"name": "lab", "context": map[string]any{"cluster": "lab", "user": "lab"}}},
 	})
-	must(c.t, err)
+	Must(c.t, err)
 	return c.write(user+".kubeconfig", config)
 }
 

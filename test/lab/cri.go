@@ -304,11 +304,11 @@ func (p *Pod) RunContainer(name string, args ...string) *Container {
 }
 
 // do makes one call, which must succeed.
-func (r *CRI) do(what string, call func(ctx context.Context) error) {
+func do[Q, A any](r *CRI, what string, call func(context.Context, Q, ...grpc.CallOption) (A, error), request Q) {
 	r.t.Helper()
 	ctx, cancel := r.call()
 	defer cancel()
-	if err := call(ctx); err != nil {
+	if _, err := call(ctx, request); err != nil {
 		r.t.Fatalf("%s: %v", what, err)
 	}
 }
@@ -316,10 +316,7 @@ func (r *CRI) do(what string, call func(ctx context.Context) error) {
 // Start starts a created container.
 func (c *Container) Start() {
 	c.r.t.Helper()
-	c.r.do("start container "+c.ID, func(ctx context.Context) error {
-		_, err := c.r.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
-		return err
-	})
+	do(c.r, "start container "+c.ID, c.r.runtime.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
 }
 
 // FinishedAt is when the container exited, by the runtime's account; zero while
@@ -343,7 +340,7 @@ func (c *Container) FinishedAt() time.Time {
 func (r *CRI) Containers() map[string]int {
 	r.t.Helper()
 	states, err := r.States(callLimit)
-	must(r.t, err)
+	Must(r.t, err)
 	counts := map[string]int{}
 	for _, state := range states {
 		counts[strings.ToLower(state)]++
@@ -355,37 +352,27 @@ func (r *CRI) Containers() map[string]int {
 // with.
 func (c *Container) Stop() {
 	c.r.t.Helper()
-	c.r.do("stop container "+c.ID, func(ctx context.Context) error {
-		_, err := c.r.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 20})
-		return err
-	})
+	do(c.r, "stop container "+c.ID, c.r.runtime.StopContainer,
+		&runtimeapi.StopContainerRequest{ContainerId: c.ID, Timeout: 20})
 }
 
 // Remove removes a container, one that runs too.
 func (c *Container) Remove() {
 	c.r.t.Helper()
-	c.r.do("remove container "+c.ID, func(ctx context.Context) error {
-		_, err := c.r.runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
-		return err
-	})
+	do(c.r, "remove container "+c.ID, c.r.runtime.RemoveContainer,
+		&runtimeapi.RemoveContainerRequest{ContainerId: c.ID})
 }
 
 // Stop stops a pod's sandbox and its containers.
 func (p *Pod) Stop() {
 	p.r.t.Helper()
-	p.r.do("stop pod "+p.Name, func(ctx context.Context) error {
-		_, err := p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
-		return err
-	})
+	do(p.r, "stop pod "+p.Name, p.r.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
 }
 
 // Remove removes a pod's sandbox and its containers.
 func (p *Pod) Remove() {
 	p.r.t.Helper()
-	p.r.do("remove pod "+p.Name, func(ctx context.Context) error {
-		_, err := p.r.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
-		return err
-	})
+	do(p.r, "remove pod "+p.Name, p.r.runtime.RemovePodSandbox, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
 }
 
 // Discard removes what may have been removed already.

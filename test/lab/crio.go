@@ -36,7 +36,7 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 	c.argv = []string{program, "--config", config, "--config-dir", ""}
 	c.limitFiles(options.OpenFiles)
 	for _, sub := range []string{"root", "state", "cni", "log", "hooks"} {
-		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	wrapper := filepath.Join(dir, "runc")
 	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper)
@@ -47,7 +47,7 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 		filepath.Join(dir, "cni", "loopback"): FakePlugin,
 		wrapper:                               fmt.Sprintf(runcWrapper, LookPath(t, "runc")),
 	} {
-		must(t, os.WriteFile(path, []byte(text), 0o755))
+		Must(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	c.WriteCNIConfig()
 	// podman, CRI-O and CNI write below /etc and /var/lib with every configuration.

@@ -19,7 +19,7 @@ const (
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "plegd-e2e-") //nolint:usetesting // see above
-	must(t, err)
+	Must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if len(dir)+socketRoom > maxSocketPath {
 		t.Fatalf("%s is too long for a unix socket: set TMPDIR to a shorter directory", dir)
@@ -27,7 +27,8 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-func must(t testing.TB, err error) {
+// Must ends the test at an error.
+func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -52,9 +52,9 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 	}
 	c.setProcess(t, "cri-dockerd")
 	for _, sub := range []string{"root", "cni", "state"} {
-		must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "cni", "loopback"), []byte(FakePlugin), 0o755))
+	Must(t, os.WriteFile(filepath.Join(dir, "cni", "loopback"), []byte(FakePlugin), 0o755))
 	c.WriteCNIConfig()
 	c.ns = newNamespace(t, nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}})
 	c.docker = newDockerd(t, c.ns, dir, c.Cgroup)
@@ -83,8 +83,8 @@ func newDockerd(t testing.TB, ns *namespace, dir, cgroup string) *Dockerd {
 		Unable(t, "dockerd cannot be had here: "+err.Error())
 	}
 	wrapper, config := filepath.Join(dir, "runc"), filepath.Join(dir, "daemon.json")
-	must(t, os.WriteFile(wrapper, fmt.Appendf(nil, runcWrapper, LookPath(t, "runc")), 0o755))
-	must(t, os.WriteFile(config, []byte(`{"live-restore": true}`), 0o644)) // or its end would be that of the pods
+	Must(t, os.WriteFile(wrapper, fmt.Appendf(nil, runcWrapper, LookPath(t, "runc")), 0o755))
+	Must(t, os.WriteFile(config, []byte(`{"live-restore": true}`), 0o644)) // or its end would be that of the pods
 	d := &Dockerd{Socket: filepath.Join(dir, "docker.sock"), process: process{
 		t: t, ns: ns, name: "dockerd", log: filepath.Join(dir, "dockerd.log"), cgroup: filepath.Join(cgroup, "docker"),
 		env: append([]string{"PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir}, os.Environ()...),
@@ -106,12 +106,12 @@ func newDockerd(t testing.TB, ns *namespace, dir, cgroup string) *Dockerd {
 func (d *Dockerd) importImage() {
 	d.t.Helper()
 	program, err := os.ReadFile(filepath.Join(filepath.Dir(ImageTar(d.t)), "pause"))
-	must(d.t, err)
+	Must(d.t, err)
 	layer, err := packTar([]tarFile{{name: "pause", mode: 0o755, data: program}})
-	must(d.t, err)
+	Must(d.t, err)
 	repository, tag := PauseImage[:strings.LastIndexByte(PauseImage, ':')], PauseImage[strings.LastIndexByte(PauseImage, ':')+1:]
 	query := url.Values{"fromSrc": {"-"}, "repo": {repository}, "tag": {tag}, "changes": {`ENTRYPOINT ["/pause"]`}}
-	must(d.t, d.call(d.t.Context(), http.MethodPost, "/images/create?"+query.Encode(), layer))
+	Must(d.t, d.call(d.t.Context(), http.MethodPost, "/images/create?"+query.Encode(), layer))
 }
 
 // call makes one request on a connection of its own.
@@ -172,32 +172,19 @@ func (d *Dockerd) ContainerdPid() int {
 func LimitFiles(t testing.TB, pid int, soft uint64) (undo func()) {
 	t.Helper()
 	var was sys.Rlimit
-	must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, nil, &was))
-	must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &sys.Rlimit{Cur: soft, Max: was.Max}, nil))
-	return func() { must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &was, nil)) }
+	Must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, nil, &was))
+	Must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &sys.Rlimit{Cur: soft, Max: was.Max}, nil))
+	return func() { Must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &was, nil)) }
 }
 
 // StopInTurn stops a process and continues it after each half of period, and returns what
 // ends that.
 func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
 	t.Helper()
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
-			time.Sleep(period / 2)
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-			select {
-			case <-stop:
-				return
-			case <-time.After(period / 2):
-			}
-		}
-	}()
-	return sync.OnceFunc(func() {
-		close(stop)
-		<-ended
+	return Every(t, period, func() {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		time.Sleep(period / 2)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
 	})
 }
 

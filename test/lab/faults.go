@@ -26,7 +26,7 @@ func (c *Containerd) ReplaceInConfig(old, new string) {
 	if err == nil {
 		err = os.WriteFile(path, bytes.Replace(b, []byte(old), []byte(new), 1), 0o644)
 	}
-	must(c.t, err)
+	Must(c.t, err)
 }
 
 // ListenAt makes a runtime that has not been started yet listen at another path.
@@ -74,7 +74,7 @@ func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 func (c *Containerd) Shim(p *Pod) int {
 	c.t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	must(c.t, err)
+	Must(c.t, err)
 	for _, f := range files {
 		b, err := os.ReadFile(f)
 		if err != nil {
@@ -82,7 +82,7 @@ func (c *Containerd) Shim(p *Pod) int {
 		}
 		if c.isMonitorOf(p, string(b)) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-			must(c.t, err)
+			Must(c.t, err)
 			return pid
 		}
 	}
@@ -132,7 +132,7 @@ func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
 // Above moves the process into a cgroup below, and returns the group that is above it.
 func (g *ControlGroup) Above() *ControlGroup {
 	g.t.Helper()
-	must(g.t, os.Mkdir(filepath.Join(g.dir, "below"), 0o755))
+	Must(g.t, os.Mkdir(filepath.Join(g.dir, "below"), 0o755))
 	g.write("below/cgroup.procs", strconv.Itoa(g.pid))
 	return g
 }

@@ -49,13 +49,13 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 	}
 	namespaces := &runtimeapi.NamespaceOption{Network: node(p.HostNetwork), Pid: pid, Ipc: runtimeapi.NamespaceMode_POD}
 	logs := "/var/log/pods/" + p.Name
-	must(r.t, os.MkdirAll(s.Path(logs), 0o755))
+	Must(r.t, os.MkdirAll(s.Path(logs), 0o755))
 	pod := r.newPod(p.Name)
 	pod.config.LogDirectory = logs
 	pod.config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}
 	ctx, cancel := context.WithTimeout(r.t.Context(), callLimit)
 	defer cancel()
-	must(r.t, pod.run(ctx))
+	Must(r.t, pod.run(ctx))
 	image := *r
 	image.image = p.Image
 	pod.r = &image
@@ -84,7 +84,7 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 		container.Mounts = append(container.Mounts, mount)
 	}
 	c, err := pod.create(ctx, container)
-	must(r.t, err)
+	Must(r.t, err)
 	c.Start()
 	return c, s.Path(filepath.Join(logs, "0.log"))
 }

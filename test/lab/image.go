@@ -40,7 +40,7 @@ var imageTar = sync.OnceValues(func() (string, error) {
 func ImageTar(t testing.TB) string {
 	t.Helper()
 	path, err := imageTar()
-	must(t, err)
+	Must(t, err)
 	return path
 }
 

@@ -24,10 +24,10 @@ func (p *Plegd) MustMetrics() Metrics {
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("/metrics: %d %s", code, body)
 	}
-	must(p.t, err)
+	Must(p.t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
-	must(p.t, err)
+	Must(p.t, err)
 	return Metrics{families: families}
 }
 

@@ -57,7 +57,7 @@ func newNamespace(t testing.TB, config nsConfig) *namespace {
 	ns.cmd.Stderr = &stderr
 	var err error
 	ns.stdin, err = ns.cmd.StdinPipe()
-	must(t, err)
+	Must(t, err)
 	// The first process's death takes every other with it, and Wait returns when
 	// the last of them is gone.
 	startRead(t, ns.cmd, ns.read)

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -204,27 +205,16 @@ type Command struct {
 // Run runs the command to its end, which must come within the limit.
 func (c Command) Run(t testing.TB, limit time.Duration) Output {
 	t.Helper()
-	argv := append([]string{Binary(t)}, c.Args...)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
 	var stdout, stderr strings.Builder
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(), &stdout, &stderr
+	cmd := exec.CommandContext(ctx, Binary(t), c.Args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = cleanEnv(), &stdout, &stderr, time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
-	}
-	end := make(chan error, 1)
-	go func() { end <- cmd.Wait() }()
-	var err error
-	select {
-	case err = <-end:
-	case <-time.After(limit):
-		_ = cmd.Process.Kill()
-		<-end
-		t.Fatalf("not ended within %s: %s\nstdout: %s\nstderr: %s", limit, strings.Join(argv, " "), stdout.String(), stderr.String())
-	}
+	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
+	if ctx.Err() != nil || err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s, within %s: %v\nstdout: %s\nstderr: %s", cmd, limit, err, stdout.String(), stderr.String())
 	}
 	return Output{Code: cmd.ProcessState.ExitCode(), Stdout: stdout.String(), Stderr: stderr.String()}
 }

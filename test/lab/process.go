@@ -22,7 +22,7 @@ func StartProgram(t testing.TB, name string, argv ...string) (ended <-chan struc
 	t.Helper()
 	path := filepath.Join(Dir(t), name+".log")
 	log, err := os.Create(path)
-	must(t, err)
+	Must(t, err)
 	t.Cleanup(func() {
 		closeQuietly(log)
 		KeepLog(t, path, name)
@@ -37,7 +37,7 @@ func StartProgram(t testing.TB, name string, argv ...string) (ended <-chan struc
 func StartCommand(t testing.TB, cmd *exec.Cmd) (ended <-chan struct{}, end func()) {
 	t.Helper()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	must(t, cmd.Start())
+	Must(t, cmd.Start())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -59,9 +59,9 @@ func again(t testing.TB, variable string, config any) *exec.Cmd {
 		t.Fatal("lab: TestMain must call lab.Main")
 	}
 	text, err := json.Marshal(config)
-	must(t, err)
+	Must(t, err)
 	self, err := os.Executable()
-	must(t, err)
+	Must(t, err)
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), variable+"="+string(text))
 	return cmd
@@ -89,7 +89,7 @@ func (p *process) launch() {
 		p.t.Fatalf("start %s: %v\n%s", p.name, err, Tail(p.log, 20))
 	}
 	if p.cgroup != "" {
-		must(p.t, joinCgroup(p.cgroup, p.pid))
+		Must(p.t, joinCgroup(p.cgroup, p.pid))
 	}
 }
 
@@ -114,7 +114,7 @@ func (p *process) signal(s syscall.Signal) {
 	if !p.running() {
 		p.t.Fatalf("lab: no %s to send %s to", p.name, s)
 	}
-	must(p.t, syscall.Kill(p.pid, s))
+	Must(p.t, syscall.Kill(p.pid, s))
 }
 
 // finish sends a signal that ends the process, and waits for its end.

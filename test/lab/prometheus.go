@@ -73,7 +73,7 @@ func (p *Prometheus) argv(files map[string]string, flags []string) []string {
 	RequirePrograms(p.t, "prometheus")
 	dir := Dir(p.t)
 	for name, text := range files {
-		must(p.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		Must(p.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	storage := "--storage.tsdb.path="
 	if slices.Contains(flags, AgentMode) {

@@ -47,8 +47,8 @@ func (c *Containerd) onDisk(root string) *FileSystem {
 	c.t.Helper()
 	RequirePrograms(c.t, "mkfs.ext4", "nsenter", "mount")
 	image := filepath.Join(filepath.Dir(c.Socket), filepath.Base(root)+".img")
-	must(c.t, os.WriteFile(image, nil, 0o600))
-	must(c.t, os.Truncate(image, 512<<20))
+	Must(c.t, os.WriteFile(image, nil, 0o600))
+	Must(c.t, os.Truncate(image, 512<<20))
 	ns := strconv.Itoa(c.ns.cmd.Process.Pid)
 	if c.docker != nil {
 		c.docker.Kill()

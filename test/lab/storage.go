@@ -50,8 +50,8 @@ func (c *Containerd) small(kind, name string) *FileSystem {
 func (f *FileSystem) mountNew() {
 	f.t.Helper()
 	image := filepath.Join(Dir(f.t), "disk.img")
-	must(f.t, os.WriteFile(image, nil, 0o600))
-	must(f.t, os.Truncate(image, 64<<20))
+	Must(f.t, os.WriteFile(image, nil, 0o600))
+	Must(f.t, os.Truncate(image, 64<<20))
 	if out, err := exec.Command("mkfs.ext4", "-q", "-N", strconv.Itoa(fewInodes), image).CombinedOutput(); err != nil {
 		Unable(f.t, fmt.Sprintf("no file system can be made: %v: %s", err, out))
 	}

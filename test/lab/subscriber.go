@@ -36,11 +36,11 @@ func NewSubscriber(t testing.TB, socket string) *Subscriber {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	stream, err := r.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	must(t, err)
+	Must(t, err)
 	// A runtime sends nothing before the first event: an answer to a later call shows
 	// that it has taken the subscription.
 	_, err = r.version(ctx)
-	must(t, err)
+	Must(t, err)
 	s := &Subscriber{}
 	go func() {
 		for {

@@ -52,8 +52,8 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	Must(t, err)
+	Must(t, cmd.Start())
 	s := &Systemd{t: t, pid: cmd.Process.Pid}
 	done := make(chan struct{})
 	go func() {
@@ -72,9 +72,9 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	})
 	for _, hierarchy := range cgroupHierarchies() {
 		procs := filepath.Join(hierarchy, group, "cgroup.procs")
-		must(t, os.WriteFile(procs, []byte(strconv.Itoa(s.pid)), 0o644))
+		Must(t, os.WriteFile(procs, []byte(strconv.Itoa(s.pid)), 0o644))
 	}
-	must(t, stdin.Close()) // the process continues at the end of its input
+	Must(t, stdin.Close()) // the process continues at the end of its input
 	Eventually(t, 30*time.Second, "systemd is up", func() error {
 		if isClosed(done) {
 			t.Fatalf("systemd ended: %s\n%s", cmd.ProcessState, output.String())
@@ -129,11 +129,11 @@ func makeSystemdCgroups(t testing.TB, group string) {
 	t.Helper()
 	for _, hierarchy := range cgroupHierarchies() {
 		dir := filepath.Join(hierarchy, group)
-		must(t, os.Mkdir(dir, 0o755))
+		Must(t, os.Mkdir(dir, 0o755))
 		// In v1 a new cpuset has no CPU and no memory, and takes no process.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if b, err := os.ReadFile(filepath.Join(hierarchy, file)); err == nil {
-				must(t, os.WriteFile(filepath.Join(dir, file), b, 0o644))
+				Must(t, os.WriteFile(filepath.Join(dir, file), b, 0o644))
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func (s *Systemd) NewPrometheus(ruleFiles ...string) *Prometheus {
 	files := map[string]string{}
 	for _, file := range ruleFiles {
 		b, err := os.ReadFile(file)
-		must(s.t, err)
+		Must(s.t, err)
 		files[filepath.Base(file)] = string(b)
 	}
 	files["prometheus.yml"] = fmt.Sprintf(`global: {scrape_interval: %[1]s, evaluation_interval: %[1]s}

@@ -4,6 +4,7 @@ package lab
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 )
@@ -50,4 +51,29 @@ func Throughout(t testing.TB, span time.Duration, what string, condition func() 
 		}
 		<-tick.C
 	}
+}
+
+// Every calls a function now and once in each period, until stop is called or the test
+// ends. stop returns when the last call has.
+func Every(t testing.TB, period time.Duration, do func()) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for {
+			do()
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	stop = sync.OnceFunc(func() {
+		close(quit)
+		<-done
+	})
+	t.Cleanup(stop)
+	return stop
 }

@@ -60,32 +60,16 @@ func NewWatchOf(t testing.TB, log *Log, period time.Duration, status func() (Sta
 	if log != nil {
 		w.lines = log.Len()
 	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(period)
-		defer tick.Stop()
-		for {
-			if s, err := status(); err == nil {
-				w.mu.Lock()
-				w.busy = CPUPressure() >= Pressed
-				// By plegd's own time, which is this machine's: the way there and back
-				// takes a while where the machine is busy.
-				w.sights = append(w.sights, Sight{At: s.Now, Busy: w.busy, Status: s})
-				w.mu.Unlock()
-			}
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
+	w.end = Every(t, period, func() {
+		if s, err := status(); err == nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.busy = CPUPressure() >= Pressed
+			// By plegd's own time, which is this machine's: the way there and back
+			// takes a while where the machine is busy.
+			w.sights = append(w.sights, Sight{At: s.Now, Busy: w.busy, Status: s})
 		}
-	}()
-	w.end = sync.OnceFunc(func() {
-		close(stop)
-		<-done
 	})
-	t.Cleanup(w.end)
 	return w
 }
 

@@ -83,14 +83,11 @@ func serveNodes(t *testing.T, group int) (address string) {
 		p.AwaitState(time.Minute, "healthy")
 		r.fail(fault)
 		pages[i].Store("")
-		go func() {
-			for t.Context().Err() == nil {
-				if _, body, err := p.Get("/metrics"); err == nil {
-					pages[i].Store(body)
-				}
-				time.Sleep(time.Second)
+		lab.Every(t, time.Second, func() {
+			if _, body, err := p.Get("/metrics"); err == nil {
+				pages[i].Store(body)
 			}
-		}()
+		})
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/node/"))

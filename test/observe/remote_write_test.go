@@ -3,12 +3,10 @@
 package observe
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -21,15 +19,9 @@ import (
 // number of nodes, PLEGD_FLEET_INTERVAL the scrape interval. One node in a hundred has
 // a list that hangs, one has no network; in a small fleet one in twenty.
 func TestRemoteWrite(t *testing.T) {
-	size, interval := 80, 5*time.Second
-	if nodes := os.Getenv("PLEGD_FLEET_NODES"); nodes != "" {
-		var err, intervalErr error
-		size, err = strconv.Atoi(nodes)
-		interval, intervalErr = time.ParseDuration(os.Getenv("PLEGD_FLEET_INTERVAL"))
-		if err = errors.Join(err, intervalErr); err != nil {
-			t.Fatal(err)
-		}
-	} else {
+	size := lab.Number(t, "PLEGD_FLEET_NODES", 80)
+	interval := lab.Duration(t, "PLEGD_FLEET_INTERVAL", 5*time.Second, time.Second, time.Hour)
+	if os.Getenv("PLEGD_FLEET_NODES") == "" {
 		t.Parallel()
 	}
 	group := 20

@@ -129,14 +129,7 @@ func awaitCalm() {
 }
 
 func TestSoak(t *testing.T) {
-	whole := 30 * time.Minute
-	if s := os.Getenv("DURATION"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil || d < time.Minute {
-			t.Fatalf("DURATION is %q: want a time from 1m, as in 30m", s)
-		}
-		whole = d
-	}
+	whole := lab.Duration(t, "DURATION", 30*time.Minute, time.Minute, 7*24*time.Hour)
 	n := &node{t: t, containerd: lab.NewContainerd(t, lab.ContainerdOptions{})}
 	n.cri = n.containerd.CRI(t)
 	n.pods = n.cri.RunPods(10, 1)

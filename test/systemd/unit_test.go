@@ -193,28 +193,19 @@ func TestSocketActivation(t *testing.T) {
 	}
 	// The scrape may be answered before the first relist, after which plegd is ready.
 	n.awaitRestart("0")
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for scrapes := 0; ; scrapes++ {
-			select {
-			case <-stop:
-				if scrapes < 3 {
-					t.Errorf("only %d scrapes", scrapes)
-				}
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-			// One that was being answered when plegd stopped may be broken off.
-			if err := get(); errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("scrape %d beside the restarts: %v", scrapes, err)
-			}
+	scrapes := 0
+	stop := lab.Every(t, 20*time.Millisecond, func() {
+		scrapes++
+		// One that was being answered when plegd stopped may be broken off.
+		if err := get(); errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("scrape %d beside the restarts: %v", scrapes, err)
 		}
-	}()
+	})
 	for range 3 {
 		n.Run("systemctl", "restart", plegdUnit)
 	}
 	n.await("plegd serves", get)
-	close(stop)
-	<-done
+	if stop(); scrapes < 3 {
+		t.Errorf("only %d scrapes", scrapes)
+	}
 }

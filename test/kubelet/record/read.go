@@ -4,15 +4,23 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
 	"time"
 )
 
-// ReadSample reads plegd's /api/v1/status.
-func ReadSample(status io.Reader) (Sample, error) {
+// Ask asks the plegd at an address for its status.
+func Ask(client *http.Client, base string) (Sample, error) {
+	answer, err := client.Get(base + "/api/v1/status")
+	if err != nil {
+		return Sample{}, err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return Sample{}, fmt.Errorf("%s: %s", base, answer.Status)
+	}
 	var s struct {
 		Now     time.Time `json:"at"`
 		State   string    `json:"state"`
@@ -31,7 +39,7 @@ func ReadSample(status io.Reader) (Sample, error) {
 			ReadyInLatest *float64 `json:"ready_in_latest_seconds"`
 		} `json:"kubelet"`
 	}
-	if err := json.NewDecoder(status).Decode(&s); err != nil {
+	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil {
 		return Sample{}, err
 	}
 	out := Sample{
