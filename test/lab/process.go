@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// StartProgram starts a program, which is killed when the test ends. It returns a channel
-// that is closed when the program has ended.
-func StartProgram(t testing.TB, name string, argv ...string) (ended <-chan struct{}) {
+// StartProgram starts a program, which is killed when the test ends. It returns its pid and a
+// channel that is closed when the program has ended.
+func StartProgram(t testing.TB, name string, argv ...string) (pid int, ended <-chan struct{}) {
 	t.Helper()
 	path := filepath.Join(Dir(t), name+".log")
 	log, err := os.Create(path)
@@ -30,7 +30,7 @@ func StartProgram(t testing.TB, name string, argv ...string) (ended <-chan struc
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	ended, _ = StartCommand(t, cmd)
-	return ended
+	return cmd.Process.Pid, ended
 }
 
 // StartCommand starts a process, which is killed by end or when the test ends.

@@ -23,6 +23,8 @@ const ScrapeInterval = time.Second
 
 // Prometheus is a real Prometheus that scrapes one plegd every second.
 type Prometheus struct {
+	// Pid is its process id.
+	Pid  int
 	t    testing.TB
 	base string
 	http *http.Client
@@ -57,7 +59,8 @@ func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...
 	p := &Prometheus{t: n.t, base: "http://" + address, http: n.Client(5 * time.Second)}
 	log := filepath.Join(Dir(n.t), "prometheus.log")
 	n.t.Cleanup(func() { KeepLog(n.t, log, "prometheus") })
-	p.awaitReady(n.Start(log, p.argv(files, flags)...).end.done)
+	program := n.Start(log, p.argv(files, flags)...)
+	p.awaitReady(program.Pid, program.end.done)
 	return p
 }
 
@@ -75,19 +78,22 @@ func (p *Prometheus) argv(files map[string]string, flags []string) []string {
 	for name, text := range files {
 		Must(p.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	storage := "--storage.tsdb.path="
-	if slices.Contains(flags, AgentMode) {
-		storage = "--storage.agent.path="
+	switch isPath := func(flag string) bool { return strings.HasPrefix(flag, "--storage.tsdb.path=") }; {
+	case slices.Contains(flags, AgentMode):
+		flags = append(flags, "--storage.agent.path="+filepath.Join(dir, "data"))
+	case !slices.ContainsFunc(flags, isPath):
+		flags = append(flags, "--storage.tsdb.path="+filepath.Join(dir, "data"))
 	}
 	return append([]string{
-		LookPath(p.t, "prometheus"), "--config.file=" + filepath.Join(dir, "prometheus.yml"), storage + filepath.Join(dir, "data"),
+		LookPath(p.t, "prometheus"), "--config.file=" + filepath.Join(dir, "prometheus.yml"),
 		"--web.listen-address=" + strings.TrimPrefix(p.base, "http://"), "--log.level=warn",
 	}, flags...)
 }
 
 // awaitReady waits until Prometheus is ready; ended is closed when it has ended.
-func (p *Prometheus) awaitReady(ended <-chan struct{}) {
+func (p *Prometheus) awaitReady(pid int, ended <-chan struct{}) {
 	p.t.Helper()
+	p.Pid = pid
 	Eventually(p.t, 30*time.Second, "prometheus is ready", func() error {
 		if isClosed(ended) {
 			p.t.Fatal("prometheus has ended")
