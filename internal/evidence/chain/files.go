@@ -60,11 +60,11 @@ func (f *waiting) heldBy(ctx context.Context, out wait, what, to string, keep fu
 // fileWait adds the wait of a thread in the kernel for a file system: which file, on which
 // mount, and the process that serves it.
 func (f *waiting) fileWait(ctx context.Context, t thread) {
-	kind := t.kind().kind
+	state := t.kind().state
 	path, m, ok := f.mountOf(t)
-	if kind == exitWaits || !ok && path == "" {
+	if state == health.LinkEnded || !ok && path == "" {
 		out := kernelWait(t)
-		if kind == frozenWaits {
+		if state == health.LinkFrozen {
 			out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
 		}
 		f.add(out)
@@ -95,7 +95,7 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 		})
 	case remote:
 		out.link.Evidence += "; its server does not answer"
-	case kind == frozenWaits:
+	case state == health.LinkFrozen:
 		out.link.State = health.LinkFrozen
 		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
 	}
@@ -112,7 +112,7 @@ func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
 	if fd := t.call.FD(); t.call.File != "" && fd >= 0 {
 		path = strings.TrimSuffix(f.fd(fd), " (deleted)")
 		if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/dev/pts/") {
-			id := f.fdInfo(fd).MountID
+			id := node.ReadFDInfo(f.procfs, f.pid, fd).MountID
 			if i := slices.IndexFunc(f.mounts, func(m node.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
 				return path, f.mounts[i], true
 			}
@@ -226,10 +226,7 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	case call.Args[0] == unix.P_PID:
 		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
 	case call.Args[0] == unix.P_PIDFD:
-		if pid = f.fdInfo(int(call.Args[1])).PID; pid == 0 { //nolint:gosec // a descriptor
-			f.denied = true
-			return
-		}
+		pid = node.ReadFDInfo(f.procfs, f.pid, int(call.Args[1])).PID //nolint:gosec // a descriptor
 	}
 	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c node.Process) bool {
 		return pid > 0 && c.PID != pid
@@ -241,7 +238,7 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	c, begun := children[0], f.symptom.Since
 	switch {
 	case c.Comm == "containerd": // dockerd's runs for as long as its parent
-	case !f.single() && !begun.IsZero() && time.Since(begun)+oldChild < age(c):
+	case len(f.now.threads) > 1 && !begun.IsZero() && time.Since(begun)+oldChild < age(c):
 		f.doubt("thread %d waits for its child, pid %d, which has run since long before", t.PID, c.PID)
 	default:
 		f.child(c.PID, "thread %d waits for its child, pid %d (%s), to end", t.PID, c.PID, c.Comm)

@@ -124,11 +124,10 @@ func (f *waiting) queues(ctx context.Context) {
 			// It is the server's end: a client that reads late holds up nobody until
 			// there is no room left for data to it.
 		case now.peer != 0 && b.unread > 0 && now.unread >= b.unread:
-			f.peerWait(ctx, now, fmt.Sprintf("%d bytes that it has sent wait unread at the other end of %s",
-				now.unread, now.text()))
+			f.peerWait(ctx, now.peer, now.text(), fmt.Sprintf(
+				"%d bytes that it has sent wait unread at the other end of %s", now.unread, now.text()))
 		case now.peer == 0 && now.listener != 0 && !now.server:
-			out := wait{key: "listener", state: health.LinkPeer, evidence: "its connection is not accepted at " + now.text()}
-			f.add(f.heldBy(ctx, out, now.text(), socketLink(now.listener), nil))
+			f.peerWait(ctx, now.listener, now.text(), "its connection is not accepted at "+now.text())
 		case now.peer == 0 && !now.server && b.sent > 0 && now.sent >= b.sent:
 			f.acceptWait(ctx, "its connection is not accepted", false)
 		}
@@ -137,11 +136,11 @@ func (f *waiting) queues(ctx context.Context) {
 
 func socketLink(inode uint32) string { return fmt.Sprintf("socket:[%d]", inode) }
 
-// peerWait adds the process at the other end of a connection, unless it is the same.
-func (f *waiting) peerWait(ctx context.Context, c connection, evidence string) {
-	to := socketLink(c.peer)
+// peerWait adds the process that has a socket, unless it is the same.
+func (f *waiting) peerWait(ctx context.Context, inode uint32, name, evidence string) {
+	to := socketLink(inode)
 	out := wait{key: to, state: health.LinkPeer, evidence: evidence}
-	if out = f.heldBy(ctx, out, c.text(), to, nil); out.next != f.pid {
+	if out = f.heldBy(ctx, out, name, to, nil); out.next != f.pid {
 		f.add(out)
 	}
 }
@@ -150,7 +149,6 @@ func (f *waiting) peerWait(ctx context.Context, c connection, evidence string) {
 // name the unix listener at which it waits: it is known where only one has any waiting,
 // or more than its limit where full is true.
 func (f *waiting) acceptWait(ctx context.Context, evidence string, full bool) {
-	out := wait{key: "listener", state: health.LinkPeer, evidence: evidence}
 	var at []node.Socket
 	err := node.EachSocket(ctx, 1<<node.Listening, func(s node.Socket) {
 		if s.Listens() && (s.RQueue > s.WQueue || s.RQueue > 0 && !full) {
@@ -158,15 +156,16 @@ func (f *waiting) acceptWait(ctx context.Context, evidence string, full bool) {
 		}
 	})
 	switch {
-	case err != nil || len(at) == 0:
-		return
+	case err != nil:
+	case len(at) == 1:
+		evidence += fmt.Sprintf(" at socket %s, where %d wait", at[0].Name, at[0].RQueue)
+		f.peerWait(ctx, at[0].Inode, "socket "+at[0].Name, evidence)
 	case len(at) > 1:
-		out.unknown = fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(at))
-	default:
-		out.evidence += fmt.Sprintf(" at socket %s, where %d wait", at[0].Name, at[0].RQueue)
-		out = f.heldBy(ctx, out, "socket "+at[0].Name, socketLink(at[0].Inode), nil)
+		f.add(wait{
+			key: "listener", state: health.LinkPeer, evidence: evidence,
+			unknown: fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(at)),
+		})
 	}
-	f.add(out)
 }
 
 // busNames are the sockets by which runc asks systemd for a cgroup.
@@ -217,7 +216,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	}
 	inode, socket := node.SocketInode(to)
 	c, known := f.now.sockets[inode]
-	certain := writes || f.single()
+	certain := writes || len(f.now.threads) == 1
 	switch pipe := strings.HasPrefix(to, "pipe:[") || strings.HasPrefix(to, "/") && strings.Contains(t.channel, "pipe_"); {
 	case to == "":
 	case pipe && certain:
@@ -231,7 +230,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	case socket && (!certain || c.peer == 0): // without a peer it is not accepted yet, or closed
 		f.doubt("%s%s", text, c.text())
 	case socket:
-		f.peerWait(ctx, c, text+c.text())
+		f.peerWait(ctx, c.peer, c.text(), text+c.text())
 	case !writes && (to == "/dev/fuse" || strings.HasPrefix(to, "anon_inode:")):
 		f.calls["read of "+to]++ // a server that waits for its next request
 	case writes && !node.IdleChannel(t.channel):

@@ -102,38 +102,28 @@ func (f *waiting) held() (wait, bool) {
 	return cgroupWait(path, health.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), err == nil && frozen
 }
 
-// Kinds of waits by the kernel function.
-const (
-	agentWaits  = "agent"  // for the answer to a fanotify permission event
-	memoryWaits = "memory" // for memory below a limit
-	vforkWaits  = "vfork"  // for a child to begin another program
-	exitWaits   = "exit"   // for no file
-	frozenWaits = "frozen" // for a file system to be thawed
-	serverWaits = "server" // for the server of a file system
-)
-
-// channel is a kind of waits by the beginning of the kernel function's name. types are those
-// of the file systems that it belongs to.
+// channel is a kind of wait by the beginning of the kernel function's name.
 type channel struct {
-	kind         string
-	names, types []string
+	state health.LinkState // "" for work
+	names []string
+	types []string // of the file systems whose server is waited for
 }
 
-// channels are the kinds of waits. Servers of FUSE wait in fuse_dev_do_read, idle.
+// channels are the kinds of waits. Servers of FUSE wait in fuse_dev_do_read.
 var channels = []channel{
 	{"", []string{"fuse_dev_"}, nil},
-	{agentWaits, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
-	{memoryWaits, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
+	{health.LinkPeer, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
+	{health.LinkMemory, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
 		"try_to_free_mem_cgroup"}, nil},
-	{vforkWaits, []string{"wait_for_vfork_done", "kernel_clone"}, nil},
-	{exitWaits, []string{"do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_"}, nil},
-	{frozenWaits, []string{"__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
+	{health.LinkChild, []string{"wait_for_vfork_done", "kernel_clone"}, nil},
+	{health.LinkEnded, []string{"do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_"}, nil},
+	{health.LinkFrozen, []string{"__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
 		"sb_wait_write"}, nil},
-	{serverWaits, []string{"request_wait_answer", "fuse_"}, []string{"fuse"}},
-	{serverWaits, []string{"rpc_", "nfs_", "nfs4_"}, []string{"nfs"}},
-	{serverWaits, []string{"wait_for_response", "cifs_", "smb2_"}, []string{"cifs", "smb3"}},
-	{serverWaits, []string{"ceph_"}, []string{"ceph"}},
-	{serverWaits, []string{"p9_", "v9fs_"}, []string{"9p"}},
+	{health.LinkBlocked, []string{"request_wait_answer", "fuse_"}, []string{"fuse"}},
+	{health.LinkBlocked, []string{"rpc_", "nfs_", "nfs4_"}, []string{"nfs"}},
+	{health.LinkBlocked, []string{"wait_for_response", "cifs_", "smb2_"}, []string{"cifs", "smb3"}},
+	{health.LinkBlocked, []string{"ceph_"}, []string{"ceph"}},
+	{health.LinkBlocked, []string{"p9_", "v9fs_"}, []string{"9p"}},
 }
 
 // kind returns how a thread waits, zero for another way.
@@ -152,12 +142,10 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 		return
 	}
 	f.place(&t)
-	switch kind := t.kind().kind; {
-	case kind == agentWaits:
+	switch state := t.kind().state; {
+	case state == health.LinkPeer:
 		f.agentWait(ctx, t)
-	case kind == serverWaits: // may be interrupted, and is not D then
-		f.fileWait(ctx, t)
-	case t.State == 'S':
+	case t.State == 'S' && state != health.LinkBlocked: // the wait for a server may be interrupted
 		f.asleep(ctx, t)
 	case t.channel == "" && t.call.Number < 0:
 		f.denied = true
@@ -165,9 +153,9 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 			key: "kernel", state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", t.PID),
 			unknown: "where its thread waits in the kernel cannot be read (CAP_SYS_PTRACE)",
 		})
-	case kind == memoryWaits:
+	case state == health.LinkMemory:
 		f.memoryWait(t)
-	case kind == vforkWaits:
+	case state == health.LinkChild:
 		f.vforkWait(ctx, t)
 	default:
 		f.fileWait(ctx, t)
@@ -184,7 +172,7 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
 		f.descriptorWait(ctx, t, true)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
-		f.lockPaths[f.fdInfo(t.call.FD()).Inode] = f.fd(t.call.FD())
+		f.lockPaths[node.ReadFDInfo(f.procfs, f.pid, t.call.FD()).Inode] = f.fd(t.call.FD())
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		f.childWait(ctx, t)
 	case unix.SYS_CONNECT:

@@ -312,9 +312,6 @@ func (f *waiting) ran() (sum uint64) {
 	return sum
 }
 
-// single reports whether the process has one thread.
-func (f *waiting) single() bool { return len(f.now.threads) == 1 }
-
 // place reads where a thread waits in the kernel.
 func (f *waiting) place(t *thread) {
 	dir := node.Path(f.procfs, f.pid, "task")
@@ -332,5 +329,3 @@ func (f *waiting) fd(n int) string {
 	f.denied = f.denied || to == ""
 	return to
 }
-
-func (f *waiting) fdInfo(n int) node.FDInfo { return node.ReadFDInfo(f.procfs, f.pid, n) }
