@@ -23,11 +23,11 @@ const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
 	c := &childrenSource{
-		hop:    &hop{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), process: &Process{}},
+		hop:    &hop{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), process: processWith(0)},
 		socket: at(""), changes: func() uint64 { return 0 }, calm: func() bool { return false },
 	}
 	newChildren(c)
-	c.process.pid.Store(int64(pid))
+	c.process = processWith(pid)
 	if procfs != "/proc" {
 		c.up = func() time.Duration { return fixtureUp }
 	}

@@ -148,10 +148,9 @@ func TestDockerSockets(t *testing.T) {
 		write(9, 8, tt.child)
 		d := docker{
 			table: node.NewTable(root), otherwise: "/default",
-			runtime: &hop{path: at(tt.path), process: &Process{}}, dockerd: &hop{process: &Process{}},
+			runtime: &hop{path: at(tt.path), process: processWith(0)}, dockerd: &hop{process: processWith(0)},
 		}
-		d.runtime.process.pid.Store(7)
-		d.dockerd.process.pid.Store(8)
+		d.runtime.process, d.dockerd.process = processWith(7), processWith(8)
 		if got := d.daemonSocket(); got != tt.daemon {
 			t.Errorf("%s: dockerd at %q, want %q", tt.name, got, tt.daemon)
 		}

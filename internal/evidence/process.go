@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -37,15 +36,13 @@ type Process struct {
 	*Watch[health.Process]
 	hop *hop
 	up  func() time.Duration
-	pid atomic.Int64
 
-	// The following fields belong to gather. known is the process of the last sample,
-	// cgroup its /proc/PID/cgroup and seenUp the time since boot when it was taken.
-	known   node.Process
+	// The following fields belong to gather. last is the last sample, of no process before the
+	// first; cgroup is its /proc/PID/cgroup and seenUp the time since boot when it was taken.
+	last    *health.Process
 	cgroup  string
 	seenUp  time.Duration
 	threads threads
-	last    *health.Process
 	// lockFile is the file of last.Lock as /proc/locks has it.
 	lockFile string
 }
@@ -53,7 +50,7 @@ type Process struct {
 // newProcess returns the source of a hop's process. It has nothing to report before it
 // has found one.
 func newProcess(h *hop) *Process {
-	p := &Process{hop: h, up: node.Uptime}
+	p := &Process{hop: h, up: node.Uptime, last: &health.Process{}}
 	p.Watch = NewWatch(Spec[health.Process]{
 		Name: h.prefix + "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
 		Again: func(v *health.Process) bool {
@@ -66,34 +63,34 @@ func newProcess(h *hop) *Process {
 }
 
 // PID returns the process, 0 while it is not known or has ended.
-func (p *Process) PID() int { return int(p.pid.Load()) }
+func (p *Process) PID() int {
+	if v := p.Value(); v != nil && v.Alive {
+		return v.PID
+	}
+	return 0
+}
 
 func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 	s, err := p.find(ctx)
-	var v *health.Process
 	if err == nil {
-		v, err = p.read(s, p.up())
+		err = p.read(s, p.up())
 	}
 	switch {
-	case err == nil:
-		p.pid.Store(int64(s.PID))
-	case !node.Gone(err):
-		p.pid.Store(0)
-		return nil, err
-	case p.last == nil:
+	case node.Gone(err) && p.last.PID == 0:
 		return nil, ErrNoData
-	default:
-		p.pid.Store(0)
+	case node.Gone(err):
 		gone := *p.last
-		v, gone.At, gone.Alive = &gone, time.Now(), false
+		gone.At, gone.Alive = time.Now(), false
+		p.last = &gone
+	case err != nil:
+		return nil, err
 	}
-	p.last = v
-	return v, nil
+	return p.last, nil
 }
 
-// read returns a sample of a process; an error that it is gone where it ends meanwhile.
-func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error) {
-	now, last := time.Now(), cmp.Or(p.last, &health.Process{})
+// read takes a sample of a process; an error that it is gone where it ends meanwhile.
+func (p *Process) read(s node.Process, up time.Duration) error {
+	now, last := time.Now(), p.last
 	v := &health.Process{
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: node.StartedAt(now, up, s.Start), StartTicks: s.Start,
 		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
@@ -101,10 +98,10 @@ func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error
 	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
 	v.Command, v.Unit = p.hop.nameOf(s.ID())
 	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
-		return nil, err
+		return err
 	}
 	switch {
-	case s.ID() == p.known.ID():
+	case s.ID() == node.ID{PID: last.PID, Start: last.StartTicks}:
 		v.ExhaustedAt, v.StoppedAt, v.Stops = last.ExhaustedAt, last.StoppedAt, last.Stops
 		if v.Stopped() && !last.Stopped() {
 			v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), now)
@@ -113,7 +110,7 @@ func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error
 		if d := v.Start.Round(0).Sub(last.Start.Round(0)); d.Abs() < time.Second {
 			v.Start = last.Start
 		}
-	case p.last != nil:
+	case last.PID != 0:
 		v.RestartsTotal++
 		v.Restarts = append(slices.Clone(last.Restarts[max(0, len(last.Restarts)-keptRestarts+1):]), now)
 		fallthrough
@@ -127,8 +124,8 @@ func (p *Process) read(s node.Process, up time.Duration) (*health.Process, error
 		v.StoppedAt = now
 	}
 	v.Lock = p.lock(v)
-	p.known, p.seenUp = s, up
-	return v, nil
+	p.last, p.seenUp = v, up
+	return nil
 }
 
 // descriptors returns the number of open descriptors, by the size of /proc/PID/fd (Linux
@@ -166,13 +163,13 @@ const (
 func (p *Process) find(ctx context.Context) (node.Process, error) {
 	h := p.hop
 	held, fresh := h.peers()
-	for _, pid := range []int{held, p.known.PID, fresh} {
+	for _, pid := range []int{held, p.last.PID, fresh} {
 		if pid <= 1 {
 			continue
 		}
 		s, err := h.table.Alive(pid)
 		// The number may be given to another process: that counts only with the same name.
-		if reused := p.known.PID == pid && p.known.Start != s.Start && p.known.Comm != s.Comm; err == nil && !reused {
+		if reused := p.last.PID == pid && p.last.StartTicks != s.Start && p.last.Comm != s.Comm; err == nil && !reused {
 			return s, nil
 		}
 		if _, first := node.ReadStat(h.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
@@ -187,7 +184,7 @@ func (p *Process) find(ctx context.Context) (node.Process, error) {
 			return holder, nil
 		}
 	}
-	if p.known.PID != 0 {
+	if p.last.PID != 0 {
 		return p.successor(ctx)
 	}
 	return node.Process{}, err
@@ -207,7 +204,7 @@ func (p *Process) successor(ctx context.Context) (best node.Process, err error) 
 		return node.Process{}, err
 	}
 	follows := func(s node.Process) bool {
-		return s.Comm == p.known.Comm && node.TicksToDuration(s.Start+1) >= p.seenUp
+		return s.Comm == p.last.Comm && node.TicksToDuration(s.Start+1) >= p.seenUp
 	}
 	for _, s := range all.ByPID {
 		newest := s.Start >= best.Start && follows(s) && !follows(all.ByPID[s.PPID])
