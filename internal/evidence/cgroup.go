@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// quotaSamples is the number of samples before with which the CPU quota's counters are
-	// compared, memorySamples that of the memory limits': a limit that holds its tasks up
-	// for seconds at a time counts nothing in a single one. Samples are far apart in the
-	// steady state: of those older than maxSampleAge only the last is compared with.
+	// The counters are compared with those of so many samples before: a limit that holds its
+	// tasks up for seconds at a time counts nothing in a single one. Of samples older than
+	// maxSampleAge, as in the steady state, only the last counts.
 	quotaSamples  = 2
 	memorySamples = 5
 	maxSampleAge  = 5 * time.Second
-	// minThrottledPeriods is the number of periods in one sample, without any accounted
-	// throttled time, that shows throttling: that of one may be accounted a moment later.
+	// minThrottledPeriods is from how many periods without accounted throttled time it is
+	// missing: that of one may be accounted a moment later.
 	minThrottledPeriods = 2
 )
 
@@ -42,20 +41,9 @@ type levels struct {
 type counters map[string]uint64
 
 // newCgroup returns the source about the cgroup of the process that pid names, 0 for
-// none. It needs no privilege: /proc/PID/cgroup below procfs says where, and below
-// fs/cgroup of sysfs are read
-//
-//	freezer.state (v1),
-//	cgroup.{events,freeze} (v2)                    frozen, and by which level
-//	cpu.stat                                       the CPU quota, at every level
-//	pids.current, pids.max                         tasks
-//	memory.usage_in_bytes and .limit_in_bytes (v1), memory.current and .max (v2)
-//	memory.{failcnt,oom_control} (v1), memory.{high,events.local} (v2), memory.stat
-//	{cpu,memory,io}.pressure                       where v2's hierarchy has them
-//
-// A controller that is not there leaves its numbers at 0. It is an error when
-// the cgroup cannot be found: plegd then sees another cgroup namespace, or
-// another /sys, than the node's.
+// none. It needs no privilege. A controller that is not there leaves its numbers at 0. It is an
+// error when the cgroup cannot be found: plegd then sees another cgroup namespace, or another
+// /sys, than the node's.
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
 	c := &cgroupSource{pid: pid, tree: node.NewCgroupTree(procfs, sysfs)}
 	return NewWatch(Spec[health.Cgroup]{
@@ -90,9 +78,8 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	return v, nil
 }
 
-// rise yields the increase of a level's counters since each of the samples before that
-// now can be compared with, the oldest last: at most n, and not those of a cgroup of the
-// same name that has ended.
+// rise yields the increase of a level's counters since each of at most n samples before, the
+// oldest last; none since those of a cgroup of the same name that has ended.
 func (s *cgroupSource) rise(level string, now counters, n int) iter.Seq2[counters, time.Duration] {
 	last := len(s.samples) - 1
 	s.samples[last].of[level] = now
@@ -113,9 +100,8 @@ func (s *cgroupSource) rise(level string, now counters, n int) iter.Seq2[counter
 	}
 }
 
-// throttling fills in what the CPU quotas at the cgroup and above it take: that of the
-// level at which it is hardest, since a quota above is not counted below. ThrottledTotal
-// is of all levels.
+// throttling fills in what the CPU quotas at the cgroup and above it take: at the level at
+// which it is most, since a quota above is not counted below.
 //
 // The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
 // small quota by a tick may wait for many periods until then: while periods increase and
@@ -147,9 +133,8 @@ func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 	v.ThrottledAt = s.throttledAt
 }
 
-// memoryLimits fills in the levels that limit the cgroup's memory. The events of v2 are
-// those of the limits of this level only; memory.events, which counts those below it too,
-// is read where there is no memory.events.local (Linux 5.2).
+// memoryLimits fills in the levels that limit the cgroup's memory. Before Linux 5.2 there is
+// no memory.events.local, and memory.events counts the levels below, too.
 func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 	for dir, path := range s.tree.Up(m, "memory") {
 		limit := func(file string) int64 { return node.Limit(dir + "/memory." + file) }
@@ -178,9 +163,8 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 	}
 }
 
-// pressure returns the pressure of the cgroup itself; nil where the kernel has none of a
-// cgroup. v1 has it where a service manager uses v2's hierarchy beside it. That of a
-// hierarchy's root is the whole node's.
+// pressure returns the pressure of the cgroup itself; nil where the kernel has none. v1 has it
+// where v2's hierarchy is mounted beside it. That of a hierarchy's root is the node's.
 func (s *cgroupSource) pressure(m node.Cgroups) *health.CgroupPressure {
 	base, path := s.tree.Base(m, "")
 	if base == "" || path == "/" {
@@ -195,8 +179,7 @@ func (s *cgroupSource) pressure(m node.Cgroups) *health.CgroupPressure {
 	return p
 }
 
-// pressureOf reads a file of pressure stall information; -1 where there is none, as in a
-// kernel without it, or where it cannot be read, as with psi=0.
+// pressureOf reads a file of pressure stall information; -1 where there is none (psi=0).
 func pressureOf(path string) (some, full float64) {
 	b, _ := node.ReadFile(path)
 	return node.ParsePressure(b)

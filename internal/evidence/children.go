@@ -15,13 +15,9 @@ import (
 )
 
 const (
-	// keptChildren is how many stuck or old children are reported.
-	keptChildren = 5
-	// maxShimThreads bounds the threads of a shim that are read.
-	maxShimThreads = 64
-	// helperAge is the age from which a helper is reported; whether that is too old is
-	// for internal/health.
-	helperAge = 5 * time.Second
+	keptChildren   = 5               // are reported as stuck, and as old
+	maxShimThreads = 64              // of a shim are read
+	helperAge      = 5 * time.Second // from which a helper is reported
 	// familyInterval is the time between two passes over all processes while something
 	// may be wrong or a pod has changed, familyCalm in the steady state.
 	familyInterval = 2500 * time.Millisecond
@@ -54,13 +50,7 @@ type childrenSource struct {
 //
 // A shim counts when the runtime, or a process that the runtime descends from, is its
 // parent: shims are left to these when the process that started them ends. So those of
-// a runtime in a pod do not count. Its arguments must name the runtime besides (owns).
-// It is stuck as T (stopped) or F (in a frozen cgroup) at once, as D when the same thread
-// is in D in two samples. A thread other than the first, and the freezer of v2, are read
-// of one shim in each sample, in turn.
-//
-// A helper is a child of the runtime or of a shim in the runtime's namespaces, with any
-// name; processes that live long by design do not count (node.IsHelper).
+// a runtime in a pod do not count.
 func newChildren(c *childrenSource) *Watch[health.Children] {
 	c.up, c.tree = node.Uptime, node.NewCgroupTree(c.procfs, c.sysfs)
 	return NewWatch(Spec[health.Children]{

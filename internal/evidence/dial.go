@@ -8,7 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"slices"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -26,36 +26,24 @@ const (
 	queuedFor = time.Minute
 	// retryRefused is the time between probes while connect(2) itself fails:
 	// that leaves nothing behind, and the return is noticed at once.
-	retryRefused = 500 * time.Millisecond
-	// searchPathEvery is the time between two searches for the path of a socket.
-	searchPathEvery = 2 * time.Second
+	retryRefused    = 500 * time.Millisecond
+	searchPathEvery = 2 * time.Second // while there is no path
 )
 
 // DialOptions configure a Dialer.
 type DialOptions struct {
-	// Path returns the socket's path, "" while there is none.
-	Path func() string
-	// Dial connects to it; nil dials the unix socket.
-	Dial func(context.Context) (net.Conn, error)
-	// Period is the time between two probes, Timeout limits each stage of one.
-	Period, Timeout time.Duration
+	Path            func() string                           // of the socket, "" while there is none
+	Dial            func(context.Context) (net.Conn, error) // nil dials the unix socket
+	Period, Timeout time.Duration                           // between two probes, and of each stage of one
 	// Observer is called for the Version calls, Done for each probe that ended and once
 	// for a probe that stays unanswered.
 	Observer cri.Observer
 	Done     func(health.Probe)
 
-	greeting greeting
+	// ping asks the Docker API. Else the call is Version, which anyGRPC need not serve: the
+	// CRI plugin of dockerd's containerd may be off.
+	ping, anyGRPC bool
 }
-
-// greeting is what a probe says.
-type greeting int
-
-const (
-	askVersion greeting = iota // the runtime's Version, once it has sent its SETTINGS
-	// askSettings calls nothing: the CRI plugin of dockerd's containerd may be off.
-	askSettings
-	askPing // of the Docker API
-)
 
 // Dialer is the fresh dial: it makes a new connection as any other client would, waits
 // for the first answer, of the runtime its HTTP/2 SETTINGS (having spoken first, since
@@ -183,14 +171,14 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 		}
 		return conn, err
 	}
-	if d.opts.greeting == askPing {
+	if d.opts.ping {
 		return ping(ctx, dial)
 	}
 	// ctx ends before gRPC gives the connection up.
 	client := cri.New(cri.Options{Path: path, Dial: dial, RPCTimeout: 2 * queuedFor, Observer: d.opts.Observer})
 	defer func() { _ = client.Close() }()
 	failed := client.Connect(ctx)
-	if errors.Is(failed, context.DeadlineExceeded) || failed == nil && d.opts.greeting == askSettings {
+	if errors.Is(failed, context.DeadlineExceeded) {
 		return failed
 	}
 	if now := time.Now(); failed == nil {
@@ -199,10 +187,14 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 	// After a connection that failed before its SETTINGS, a call returns how.
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
-	if _, err := client.Version(limited); err != nil || failed == nil {
+	_, err := client.Version(limited)
+	switch served := err == nil || d.opts.anyGRPC && cri.AsError(err).Code == cri.CodeUnimplemented; {
+	case !served:
 		return err
+	case failed != nil:
+		return io.EOF
 	}
-	return io.EOF
+	return nil
 }
 
 // result fills in a probe that ended with err.
@@ -214,7 +206,7 @@ func (d *Dialer) result(a *attempt, p health.Probe, path string, err error) heal
 		p.Stage = health.StageConnect
 		p.Cause, p.Detail = ConnectCause(dial.Err, path)
 		return p
-	case d.opts.greeting != askVersion:
+	case d.opts.ping:
 		p.RPC = now.Sub(dial.At)
 	case answered == nil:
 		p.Stage, p.Settings = health.StageSettings, now.Sub(dial.At)
@@ -256,9 +248,7 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 	d.opts.Done(p)
 }
 
-// ConnectCause tells why connect(2) to the socket at path failed, by its errno,
-// and says it in words. It looks at the path's mode and owner; it returns
-// CauseNone for a nil error.
+// ConnectCause returns why connect(2) to the socket at path failed; CauseNone for a nil error.
 func ConnectCause(err error, path string) (health.Cause, string) {
 	switch {
 	case err == nil:
@@ -283,13 +273,9 @@ func ConnectCause(err error, path string) (health.Cause, string) {
 	}
 }
 
-// answerCause returns why a connection that the kernel had made came to nothing.
-// That the other end speaks another protocol needs proof: something else that it sent.
+// answerCause returns why a connection that was made failed.
 func answerCause(err error) (health.Cause, string) {
-	e := &health.CallError{Code: cri.CodeUnavailable, Message: err.Error()} // of a hop behind the runtime
-	_ = errors.As(err, &e)
-	hasClosed := slices.ContainsFunc(closed, func(text string) bool { return strings.Contains(e.Message, text) })
-	switch {
+	switch e := cri.AsError(err); {
 	case e.NotInitialized:
 		return health.CauseNotInitialized, e.Message
 	case cri.Foreign(e):
@@ -300,12 +286,12 @@ func answerCause(err error) (health.Cause, string) {
 		return health.CauseUnimplemented, e.Message
 	case e.Code == cri.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
 		return health.CauseTimeout, "no answer to Version"
-	case e.Code == cri.CodeUnavailable && hasClosed:
+	case (e.Code == cri.CodeUnavailable || e.Code == cri.CodeUnknown) && closed.MatchString(e.Message):
 		return health.CauseClosed, "the other end closed the connection"
 	default:
 		return health.CauseError, plain.Cut(err.Error())
 	}
 }
 
-// closed holds what grpc-go and the kernel say of a connection that has ended.
-var closed = []string{"EOF", "reset by peer", "broken pipe", "closing", "draining"}
+// closed matches what grpc-go and the kernel say of a connection that has ended.
+var closed = regexp.MustCompile("EOF|reset by peer|broken pipe|closing|draining")

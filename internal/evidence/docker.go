@@ -19,15 +19,12 @@ const (
 	// DefaultDockerSocket is where dockerd listens unless cri-dockerd's arguments name
 	// another path.
 	DefaultDockerSocket = "/run/docker.sock"
-	// systemContainerd is the containerd that dockerd uses where it runs and nothing
-	// else is configured.
+	// systemContainerd is what dockerd uses where it is there and nothing else is configured.
 	systemContainerd = "/run/containerd/containerd.sock"
-	// dockerCaution is what a restart of dockerd does.
-	dockerCaution = "A restart of dockerd ends every container of the node " +
+	dockerCaution    = "A restart of dockerd ends every container of the node " +
 		"unless \"live-restore\": true is in /etc/docker/daemon.json."
 
-	// maxPong is how much of an answer is read, in bytes.
-	maxPong = 16 << 10
+	maxPong = 16 << 10 // bytes of an answer that are read
 )
 
 // ping makes a connection and asks the Docker daemon at its other end for /_ping, which it
@@ -57,14 +54,10 @@ func ping(ctx context.Context, dial func(context.Context) (net.Conn, error)) err
 
 // docker finds the sockets of the hops behind cri-dockerd.
 type docker struct {
-	table *node.Table
-	// runtime and dockerd are the runtime's hop and the next one.
-	runtime, dockerd *hop
-	// otherwise is dockerd's socket where no argument names it.
-	otherwise string
-	// socket is dockerd's by the arguments of the last cri-dockerd; it belongs to
-	// daemonSocket.
-	socket string
+	table            *node.Table
+	runtime, dockerd *hop   // the latter is the next one
+	otherwise        string // dockerd's socket where no argument names it
+	socket           string // dockerd's by the arguments of the last cri-dockerd
 }
 
 // daemonSocket returns the path of dockerd's socket: that of cri-dockerd's
@@ -108,8 +101,7 @@ func (d *docker) containerdSocket() string {
 	return ""
 }
 
-// socketArg returns the path of a unix socket that an argument of a process names, or
-// otherwise.
+// socketArg returns the path of a unix socket that an argument names, or otherwise.
 func (d *docker) socketArg(p node.Process, name, otherwise string) string {
 	socket := strings.TrimPrefix(node.ArgValue(d.table.Args(p.ID()), name), "unix://")
 	if !path.IsAbs(socket) {

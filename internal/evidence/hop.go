@@ -11,15 +11,12 @@ import (
 // hop is a process that serves a socket on a call's way, with the sources that show it:
 // the accept queue, the listener, the process and its cgroup.
 type hop struct {
-	// prefix begins the names of its sources, "" for the runtime; caution is what a
-	// restart of it does.
-	prefix, caution string
+	prefix, caution string // of its sources' names, "" for the runtime; what a restart of it does
 	procfs, sysfs   string
 	table           *node.Table
 	dialer          *Dialer
 	path            func() string
-	// dialed returns the last connect(2) of the connection that plegd holds, nil for none.
-	dialed func() *cri.DialResult
+	dialed          func() *cri.DialResult // the last connect(2) of the held connection, nil for none
 
 	queue   func() *health.Queue
 	process *Process
@@ -53,9 +50,8 @@ func (h *hop) cgroupOf(pid int) string {
 	return string(b)
 }
 
-// nameOf returns the first word of a process's arguments and its systemd unit, each ""
-// where it cannot be read. The other arguments may hold a secret. A scope is no unit here: the
-// name of a container's holds the container's id.
+// nameOf returns the first word of a process's arguments, as the others may hold a secret, and
+// its systemd service, each "" where it cannot be read.
 func (h *hop) nameOf(id node.ID) (command, unit string) {
 	if args := h.table.Args(id); len(args) > 0 {
 		command, _, _ = strings.Cut(args[0], " ")

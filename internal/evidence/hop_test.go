@@ -34,8 +34,10 @@ func serveEach(l net.Listener, text string) {
 const pong = "HTTP/1.1 200 OK\r\nApi-Version: 1.48\r\nContent-Length: 2\r\n\r\nOK"
 
 // hopDialerAt returns a Dialer of a hop behind the runtime that has yet to run.
-func hopDialerAt(path func() string, g greeting, timeout time.Duration) *Dialer {
-	return NewDialer(DialOptions{Path: path, greeting: g, Period: probePeriod, Timeout: timeout, Done: func(health.Probe) {}})
+func hopDialerAt(path func() string, ping bool, timeout time.Duration) *Dialer {
+	return NewDialer(DialOptions{
+		Path: path, ping: ping, anyGRPC: true, Period: probePeriod, Timeout: timeout, Done: func(health.Probe) {},
+	})
 }
 
 // probeOnce makes one probe.
@@ -50,18 +52,18 @@ func probeOnce(t *testing.T, d *Dialer) *health.HopProbe {
 func TestProbeAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name, answer string
-		greeting     greeting
+		ping         bool
 		cause        health.Cause
 		detail       string
 	}{
-		{"ping", pong, askPing, health.CauseNone, ""},
-		{"ping, as 1.0", "HTTP/1.0 200 OK\r\n\r\nOK", askPing, health.CauseNone, ""},
-		{"an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", askPing, health.CauseError, "500 Internal Server Error"},
-		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n", askPing, health.CauseProtocol, "does not speak HTTP"},
-		{"a line without end", strings.Repeat("x", 3*maxPong), askPing, health.CauseClosed, "closed the connection"},
-		{"nothing", "", askPing, health.CauseClosed, "closed the connection"},
-		{"gRPC", "", askSettings, health.CauseNone, ""},
-		{"another protocol", pong, askSettings, health.CauseProtocol, "does not speak gRPC"},
+		{"ping", pong, true, health.CauseNone, ""},
+		{"ping, as 1.0", "HTTP/1.0 200 OK\r\n\r\nOK", true, health.CauseNone, ""},
+		{"an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", true, health.CauseError, "500 Internal Server Error"},
+		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n", true, health.CauseProtocol, "does not speak HTTP"},
+		{"a line without end", strings.Repeat("x", 3*maxPong), true, health.CauseClosed, "closed the connection"},
+		{"nothing", "", true, health.CauseClosed, "closed the connection"},
+		{"gRPC", "", false, health.CauseNone, ""},
+		{"another protocol", pong, false, health.CauseProtocol, "does not speak gRPC"},
 	} {
 		path := evidencetest.SocketPath(t)
 		l, err := net.Listen("unix", path)
@@ -76,7 +78,7 @@ func TestProbeAnswers(t *testing.T) {
 		} else {
 			go serveEach(l, tt.answer)
 		}
-		d := hopDialerAt(at(path), tt.greeting, 5*time.Second)
+		d := hopDialerAt(at(path), tt.ping, 5*time.Second)
 		v := probeOnce(t, d)
 		if v.OK != (tt.cause == health.CauseNone) || v.Cause != tt.cause || !strings.Contains(v.Detail, tt.detail) || v.Connect <= 0 {
 			t.Errorf("%s: %+v; want %q, %q", tt.name, v, tt.cause, tt.detail)
@@ -84,7 +86,7 @@ func TestProbeAnswers(t *testing.T) {
 		if peer := d.peer.Load(); peer == nil || peer.PeerPID != os.Getpid() {
 			t.Errorf("%s: the peer is %+v", tt.name, peer)
 		}
-		if v.OK && (v.RPC <= 0 || v.Stage != "" || v.AnsweredAt.IsZero()) || !v.OK && (v.Stage != health.StageRPC || v.Failures != 1) {
+		if v.OK && (v.RPC <= 0 || v.Stage != "" || v.AnsweredAt.IsZero()) || !v.OK && v.Failures != 1 {
 			t.Errorf("%s: %+v", tt.name, v)
 		}
 	}
@@ -99,7 +101,7 @@ func TestProbeWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	d := hopDialerAt(func() string { return path }, askPing, 50*time.Millisecond)
+	d := hopDialerAt(func() string { return path }, true, 50*time.Millisecond)
 	d.opts.Done = func(p health.Probe) {
 		if p.Stage == health.StageSettings && p.Cause == health.CauseTimeout && p.Failures == 1 {
 			go serveEach(l, pong)
@@ -178,7 +180,7 @@ func TestHopIsItsProcess(t *testing.T) {
 	go serveEach(l, pong)
 	h := &hop{
 		prefix: "x_", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc"), path: at(path),
-		dialer: hopDialerAt(at(path), askPing, probePeriod), dialed: func() *cri.DialResult { return nil },
+		dialer: hopDialerAt(at(path), true, probePeriod), dialed: func() *cri.DialResult { return nil },
 	}
 	h.watch()
 	e := health.Evidence{Sources: map[string]health.Source{}}

@@ -12,8 +12,7 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// newNode returns the source of the node as a whole: pressure, the idle time of the
-// CPUs, open files, threads. It needs no privilege.
+// newNode returns the source of the node as a whole. It needs no privilege.
 func newNode(root string) *Watch[health.Node] {
 	var before procfs.CPUStat
 	return NewWatch(Spec[health.Node]{

@@ -18,16 +18,20 @@ import (
 )
 
 const (
-	// keptRestarts and keptStops bound the number of stored restarts and stops.
 	keptRestarts = 10
 	keptStops    = 4
-	// stopSuspected is how long after a stop the process is sampled at each tick: it may
-	// be stopped and continued in turn.
+	// stopSuspected is how long after a stop another one is likely.
 	stopSuspected = 3 * time.Second
+	// searchInterval is the age of the process table that a search accepts; for
+	// successorGrace after a process went, its successor is looked for at each sample.
+	searchInterval = 5 * time.Second
+	successorGrace = 30 * time.Second
+	// startTakes is how long a start may take: a snapshotter's database is opened after the
+	// socket.
+	startTakes = 5 * time.Minute
 )
 
-// Process samples the process of a socket: descriptors, threads, start, and the file
-// lock that it waits for.
+// Process samples the process of a socket.
 //
 // It needs no privilege but for wait channels, system calls, the path of a lock and the
 // search by inode (CAP_SYS_PTRACE), and before Linux 6.2 the number of descriptors. What
@@ -37,18 +41,14 @@ type Process struct {
 	hop *hop
 	up  func() time.Duration
 
-	// The following fields belong to gather. last is the last sample, of no process before the
-	// first; cgroup is its /proc/PID/cgroup and seenUp the time since boot when it was taken.
-	last    *health.Process
-	cgroup  string
-	seenUp  time.Duration
-	threads threads
-	// lockFile is the file of last.Lock as /proc/locks has it.
-	lockFile string
+	// The following fields belong to gather.
+	last     *health.Process // of no process before the first sample
+	seenUp   time.Duration   // the time since boot when it was taken
+	cgroup   string          // its /proc/PID/cgroup
+	lockFile string          // of last.Lock as /proc/locks has it
+	threads  threads
 }
 
-// newProcess returns the source of a hop's process. It has nothing to report before it
-// has found one.
 func newProcess(h *hop) *Process {
 	p := &Process{hop: h, up: node.Uptime, last: &health.Process{}}
 	p.Watch = NewWatch(Spec[health.Process]{
@@ -88,7 +88,7 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 	return p.last, nil
 }
 
-// read takes a sample of a process; an error that it is gone where it ends meanwhile.
+// read takes a sample of a process.
 func (p *Process) read(s node.Process, up time.Duration) error {
 	now, last := time.Now(), p.last
 	v := &health.Process{
@@ -148,13 +148,6 @@ func descriptors(root string, pid int) (open, most int) {
 	}
 	return open, most
 }
-
-const (
-	// searchInterval is the age of the process table that a search accepts; for
-	// successorGrace after a process went, its successor is looked for at each sample.
-	searchInterval = 5 * time.Second
-	successorGrace = 30 * time.Second
-)
 
 // find returns the process: the one at the other end of the held connection; else the one
 // that was there last; else the one that listened when a fresh connection was made; else, as
@@ -217,10 +210,6 @@ func (p *Process) successor(ctx context.Context) (best node.Process, err error) 
 	}
 	return best, nil
 }
-
-// startTakes is how long a start may take: a snapshotter's database is opened after the
-// socket.
-const startTakes = 5 * time.Minute
 
 // lock returns a file lock that the process of a sample waits for, the same one as
 // before where that lasts; nil for none.

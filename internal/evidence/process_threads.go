@@ -10,15 +10,10 @@ import (
 )
 
 const (
-	// maxThreads bounds the threads of a process that are read, maxBlocked those that are
-	// reported as blocked.
-	maxThreads = 2048
-	maxBlocked = 16
-	// stuckAfter is how long a sleeping thread must not have run for its wait channel to
-	// be read.
-	stuckAfter = 5 * time.Second
-	// mostShare is the share of the samples that must find a thread in D.
-	mostShare = 0.75
+	maxThreads = 2048            // of a process are read
+	maxBlocked = 16              // are reported
+	stuckAfter = 5 * time.Second // without a run the wait channel of a thread that sleeps is read
+	mostShare  = 0.75            // of the samples must find a thread in D for mostly
 )
 
 // thread is a thread at the moment of a sample.
@@ -27,11 +22,10 @@ type thread struct {
 	// Schedstat has no Slices where the kernel does not count; its Delay includes the present
 	// wait for a CPU.
 	node.Schedstat
-	// since is the first of the consecutive samples in this state without a run.
-	since time.Time
 	mostly
-	// idle is true of a thread that waits for work and has not run since that was read.
-	idle bool
+
+	since time.Time // the first of the consecutive samples in this state without a run
+	idle  bool      // it waits for work, and has not run since that was read
 }
 
 // mostly counts the samples since a thread was first found in D, and those in which it
@@ -41,7 +35,6 @@ type mostly struct {
 	inD, sampled int
 }
 
-// next returns the counts with another sample.
 func (m mostly) next(state byte, at time.Time) mostly {
 	m.sampled++
 	if state == 'D' {
@@ -120,10 +113,9 @@ func (t *threads) sample(procfs string, id node.ID, v *health.Process) error {
 	return nil
 }
 
-// rise is how far a counter has come; 0 for one that began again.
+// rise is 0 for a counter that began again.
 func rise(now, before uint64) uint64 { return max(now, before) - before }
 
-// readThread reads one thread.
 func readThread(dir string, tid int, before thread, at time.Time) (now thread, err error) {
 	// Before the state: a thread that runs in between has run at the next sample, too.
 	now.Schedstat, now.since = node.ReadSchedstat(node.Path(dir, tid, "")), at

@@ -48,9 +48,9 @@ func NewRegistry(o Options) *Registry {
 		h := &hop{prefix: prefix, procfs: o.ProcFS, sysfs: o.SysFS, table: table, dialer: d, path: path, dialed: dialed}
 		return h.watch()
 	}
-	behind := func(prefix string, find func() string, g greeting) *hop {
+	behind := func(prefix string, find func() string, ping bool) *hop {
 		d := NewDialer(DialOptions{
-			Path: find, Period: probePeriod, Timeout: probePeriod, greeting: g,
+			Path: find, Period: probePeriod, Timeout: probePeriod, ping: ping, anyGRPC: true,
 			Done: func(p health.Probe) {
 				if !p.OK {
 					o.Notify()
@@ -61,9 +61,9 @@ func NewRegistry(o Options) *Registry {
 	}
 	runtime := newHop("", o.Dialer, path, o.Dialed)
 	d := &docker{table: table, runtime: runtime, otherwise: o.DockerSocket}
-	d.dockerd = behind("dockerd_", d.daemonSocket, askPing)
+	d.dockerd = behind("dockerd_", d.daemonSocket, true)
 	d.dockerd.caution = dockerCaution
-	containerd := behind("dockerd_containerd_", d.containerdSocket, askSettings)
+	containerd := behind("dockerd_containerd_", d.containerdSocket, false)
 	r := &Registry{hops: []*hop{runtime, d.dockerd, containerd}}
 	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: path, Runtime: r.PID}
 	kubeletProcess := NewWatch(Spec[health.KubeletProcess]{

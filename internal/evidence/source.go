@@ -25,8 +25,7 @@ var ErrNoData = errors.New("there is nothing to look at")
 type Source interface {
 	// String names the source, as pleg_evidence_up labels it.
 	String() string
-	// Source returns the state of the source; ok is false while it has nothing to
-	// report.
+	// Source returns the state; ok is false while there is nothing to report.
 	Source() (s health.Source, ok bool)
 	// Facts stores the last sample.
 	Facts(e *health.Evidence)
@@ -36,20 +35,17 @@ type Source interface {
 
 // Spec describes a source.
 type Spec[T any] struct {
-	// Name is the label of pleg_evidence_up.
 	Name string
 	// Every is the number of ticks between two samples while something may be wrong,
 	// Calm the number in the steady state; 0 is Every. While Again reports true of the
 	// last sample, the source is due at each tick.
 	Every, Calm int
 	Again       func(*T) bool
-	// Timeout limits one sample.
-	Timeout time.Duration
+	Timeout     time.Duration // of one sample
 	// Gather returns a sample, which it does not change later; or an error, ErrNoData
-	// where there is nothing to report.
+	// where there is nothing to report. Store puts it into the facts.
 	Gather func(context.Context) (*T, error)
-	// Store puts a sample into the facts.
-	Store func(*health.Evidence, *T)
+	Store  func(*health.Evidence, *T)
 }
 
 // Watch samples one source and keeps the last sample. A sample that exceeds its limit
@@ -87,8 +83,7 @@ func NewWatch[T any](spec Spec[T]) *Watch[T] {
 // String names the source.
 func (w *Watch[T]) String() string { return w.spec.Name }
 
-// Value returns the last sample; nil where there is none or the source has failed twice
-// since.
+// Value returns the last sample; nil for none, and after two failures.
 func (w *Watch[T]) Value() *T {
 	s := w.last.Load()
 	if !s.Up && time.Now().After(s.until) {
@@ -97,14 +92,14 @@ func (w *Watch[T]) Value() *T {
 	return s.value
 }
 
-// Facts stores the last sample.
+// Facts implements Source.
 func (w *Watch[T]) Facts(e *health.Evidence) {
 	if v := w.Value(); v != nil {
 		w.spec.Store(e, v)
 	}
 }
 
-// Source returns the state of the source.
+// Source implements Source.
 func (w *Watch[T]) Source() (s health.Source, ok bool) {
 	s = w.last.Load().Source
 	s.Kept = !s.Up && w.Value() != nil
@@ -140,7 +135,6 @@ func (w *Watch[T]) gather(ctx context.Context) (s sample[T], err error) {
 	return s, err
 }
 
-// sample takes a sample.
 func (w *Watch[T]) sample(ctx context.Context) {
 	start, last := time.Now(), w.last.Load()
 	next, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
@@ -179,8 +173,7 @@ func newSampler(notify func(), sources ...Source) *Sampler {
 
 func jitter(least time.Duration) time.Duration { return least + rand.N(tick/2) } //nolint:gosec // no secret
 
-// Alert sets whether something may be wrong. From then on each source is sampled
-// every Every ticks, and no longer every Calm.
+// Alert sets whether something may be wrong: each source is then due every Every ticks.
 func (s *Sampler) Alert(on bool) {
 	if !s.alert.Swap(on) && on {
 		wake(s.wake)

@@ -20,8 +20,7 @@ const (
 	// storageInterval is the time between two searches for the directories of a process:
 	// on a full node reading its mounts takes milliseconds.
 	storageInterval = 30 * time.Second
-	// maxMountinfo bounds the mount table, in bytes.
-	maxMountinfo = 4 << 20
+	maxMountinfo    = 4 << 20 // bytes
 )
 
 // storageMarks are parts of the paths of a runtime's open files and mounts. What stands
@@ -45,8 +44,8 @@ type storage struct {
 	dirs     []storageDir
 }
 
-// storageDir is one directory of a runtime: its file system, without numbers, when the
-// mount table was read, and what ext4 has of it in /sys, with the count of errors.
+// storageDir is one directory of a runtime: its file system, without numbers, and ext4's
+// directory of that in /sys, with the count of errors, when the mount table was read.
 type storageDir struct {
 	health.FileSystem
 
@@ -56,12 +55,9 @@ type storageDir struct {
 }
 
 // newStorage returns the source about the file systems on which the processes keep
-// containers' data, each second while one is full or read-only. statfs(2) can hang on a
-// dead mount: it is abandoned then.
-//
-// The directories are those in which a process has its databases open or its
-// containers mounted. Reading that, and statfs through /proc/PID/root, takes
-// CAP_SYS_PTRACE: without it the source has nothing to report.
+// containers' data: of the directories in which they have databases open or containers
+// mounted. Reading that, and statfs through /proc/PID/root, takes CAP_SYS_PTRACE: without it
+// the source has nothing to report.
 func newStorage(s *storage) *Watch[health.Storage] {
 	return NewWatch(Spec[health.Storage]{
 		Name: "storage", Every: 4, Timeout: 2 * time.Second, Again: (*health.Storage).Unwritable,

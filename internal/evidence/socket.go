@@ -1,0 +1,181 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// newListenerFor is how long a listener is new: it is sampled at each tick.
+const newListenerFor = 2 * time.Second
+
+// newQueue returns the source of the accept queue of the listener at a hop's path, by a
+// dump of the unix sockets in plegd's network namespace. It needs AF_NETLINK and the kernel's
+// unix_diag, and no privilege. No listener is a sample, not an error.
+func newQueue(h *hop) *Watch[health.Queue] {
+	return NewWatch(Spec[health.Queue]{
+		Name: h.prefix + "queue", Every: 1, Timeout: 500 * time.Millisecond, Gather: (&queueSource{hop: h}).gather,
+		Again: func(v *health.Queue) bool {
+			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < newListenerFor
+		},
+		Store: func(e *health.Evidence, v *health.Queue) { e.Queue = v },
+	})
+}
+
+type queueSource struct {
+	hop    *hop
+	cookie uint64 // of the last listener
+	last   health.Queue
+}
+
+func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
+	path := q.hop.path()
+	if path == "" {
+		q.cookie, q.last = 0, health.Queue{}
+		return nil, ErrNoData
+	}
+	s, found, err := find(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	v, before := health.Queue{At: time.Now(), Listening: found}, q.last
+	if found && s.Cookie != q.cookie {
+		if before = (health.Queue{}); q.cookie != 0 {
+			wake(q.hop.dialer.moved)
+		}
+		q.cookie = s.Cookie
+	}
+	if found {
+		v.Inode, v.Length, v.Limit = uint64(s.Inode), int(s.RQueue), int(s.WQueue)
+		v.ListeningSince, v.FellAt = cmp.Or(before.ListeningSince, v.At), before.FellAt
+		if v.Length < before.Length {
+			v.FellAt, before.WaitingSince = v.At, v.At
+		}
+		if v.Length > 0 {
+			v.WaitingSince = cmp.Or(before.WaitingSince, v.At)
+		}
+	}
+	q.last = v
+	return &v, nil
+}
+
+// find finds the listening socket behind a path.
+//
+// Several may be bound to one name: unlinking the file and binding again leaves the first one
+// listening. connect(2) goes by the file, so the listener whose file is at the path is the one,
+// also where it was bound by another name, or through another mount.
+//
+// A listener of that name counts where its file cannot be compared: nothing is at the path
+// any more, or the file system gives stat(2) other device numbers than it has itself (btrfs,
+// some overlays). Of several, the one with the highest inode is taken.
+func find(ctx context.Context, path string) (best node.Socket, found bool, err error) {
+	var st unix.Stat_t
+	names, exists, exact := spellings(path), unix.Stat(path, &st) == nil, false
+	file := node.FileID{Device: st.Dev, Inode: uint32(st.Ino)}
+	err = node.EachSocket(ctx, 1<<node.Listening, func(s node.Socket) {
+		switch {
+		case !s.Listens() || exact:
+		case exists && s.File == file:
+			best, found, exact = s, true, true
+		case !slices.Contains(names, s.Name), exists && s.File.Device == file.Device:
+		case !found || s.Inode > best.Inode:
+			best, found = s, true
+		}
+	})
+	return best, found, err
+}
+
+// spellings are the names by which a runtime may have bound a path: as configured, and
+// with symbolic links resolved (/var/run is /run), also where its file is gone.
+func spellings(path string) []string {
+	names := []string{path}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		names = append(names, filepath.Join(dir, filepath.Base(path)))
+	}
+	if whole, err := filepath.EvalSymlinks(path); err == nil {
+		names = append(names, whole)
+	}
+	return names
+}
+
+// listenerSource finds the process that a new connection to the path reaches.
+type listenerSource struct {
+	hop      *hop
+	replaced bool // an earlier socket has been at the path
+	last     health.Listener
+	lastID   node.ID
+}
+
+// newListener returns the source about the process that listens at a hop's path: by
+// SO_PEERCRED of a connection made since the listening socket was first seen there; where that
+// is systemd, or there is none, by the socket's inode, which takes CAP_SYS_PTRACE.
+func newListener(h *hop) *Watch[health.Listener] {
+	return NewWatch(Spec[health.Listener]{
+		Name: h.prefix + "listener", Every: 1, Timeout: 2 * time.Second, Gather: (&listenerSource{hop: h}).gather,
+		Store: func(e *health.Evidence, v *health.Listener) { e.Listener = v },
+	})
+}
+
+func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
+	q := cmp.Or(l.hop.queue(), &health.Queue{Listening: true})
+	if !q.Listening {
+		return nil, ErrNoData
+	}
+	l.replaced = l.replaced || q.Inode != l.last.Inode && l.last.Inode != 0
+	l.last.Inode = q.Inode
+	s, err := l.find(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	v := health.Listener{At: time.Now(), Inode: q.Inode, PID: s.PID, Comm: s.Comm}
+	if v.Since = l.last.Since; l.lastID != s.ID() || v.Since.IsZero() {
+		v.Since = v.At
+	}
+	v.Command, v.Unit = l.hop.nameOf(s.ID())
+	v.OtherMounts = l.otherMounts(s.PID)
+	l.last, l.lastID = v, s.ID()
+	return &v, nil
+}
+
+// find returns the process that listens; one in another pid namespace has no pid.
+func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Process, error) {
+	newest := l.hop.dialer.peer.Load()
+	met := newest != nil && (!l.replaced || newest.At.After(q.ListeningSince))
+	if met && newest.PeerPID > 1 {
+		if s, err := l.hop.table.Alive(newest.PeerPID); err == nil {
+			return s, nil
+		}
+	}
+	if q.Inode == 0 {
+		return node.Process{}, ErrNoData
+	}
+	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
+	switch {
+	case err == nil, met && newest.PeerPID == 0:
+		return s, nil
+	case ctx.Err() != nil:
+		return node.Process{}, err
+	}
+	return node.Process{}, ErrNoData // until the next connection
+}
+
+// otherMounts reports whether the path's file exists in the mounts of a process, which
+// takes CAP_SYS_PTRACE to see, and not in plegd's.
+func (l *listenerSource) otherMounts(pid int) bool {
+	path := l.hop.path()
+	if _, err := os.Lstat(path); path == "" || !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err := os.Lstat(node.Path(l.hop.procfs, pid, "root") + path)
+	return err == nil
+}
