@@ -92,7 +92,6 @@ func (d *Dialer) Run(ctx context.Context) error {
 	for timer := time.NewTimer(0); ; {
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case <-timer.C:
 		case <-d.kick:

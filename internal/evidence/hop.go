@@ -74,8 +74,7 @@ func (h *hop) facts(out *health.Evidence) {
 	}
 	var state health.Source
 	for i, s := range h.sources {
-		s.Facts(&e)
-		if is, ok := s.Source(); ok && (i == 0 || !is.Up && state.Err == "") {
+		if is, ok := s.report(&e); ok && (i == 0 || !is.Up && state.Err == "") {
 			state = is
 		}
 	}

@@ -82,9 +82,6 @@ func (t *threads) sample(procfs string, id node.ID, v *health.Process) error {
 		sum = t.sums[n-1]
 	}
 	sum.at, v.Threads = v.At, map[string]int{}
-	for _, state := range health.ThreadStates() {
-		v.Threads[state] = 0
-	}
 	for _, tid := range tids {
 		before := t.byID[tid] // zero of a new one: all its time is since then
 		now, err := readThread(dir, tid, before, v.At)

@@ -120,8 +120,7 @@ func (r *Registry) pids() (out []int) {
 func (r *Registry) Facts() health.Evidence {
 	e := health.Evidence{Sources: map[string]health.Source{}}
 	for _, s := range r.parts {
-		s.Facts(&e)
-		if state, ok := s.Source(); ok {
+		if state, ok := s.report(&e); ok {
 			e.Sources[s.String()] = state
 		}
 	}

@@ -25,11 +25,11 @@ var ErrNoData = errors.New("there is nothing to look at")
 type Source interface {
 	// String names the source, as pleg_evidence_up labels it.
 	String() string
-	// Source returns the state; ok is false while there is nothing to report.
-	Source() (s health.Source, ok bool)
-	// Facts stores the last sample.
-	Facts(e *health.Evidence)
 
+	// report stores the last sample in the facts, and returns the state of the source; ok is
+	// false while there is nothing to report.
+	report(e *health.Evidence) (s health.Source, ok bool)
+	// tick takes a sample in the background where one is due at tick n.
 	tick(ctx context.Context, n int, s *Sampler)
 }
 
@@ -92,21 +92,15 @@ func (w *Watch[T]) Value() *T {
 	return s.value
 }
 
-// Facts implements Source.
-func (w *Watch[T]) Facts(e *health.Evidence) {
-	if v := w.Value(); v != nil {
+func (w *Watch[T]) report(e *health.Evidence) (s health.Source, ok bool) {
+	v, s := w.Value(), w.last.Load().Source
+	if v != nil {
 		w.spec.Store(e, v)
 	}
-}
-
-// Source implements Source.
-func (w *Watch[T]) Source() (s health.Source, ok bool) {
-	s = w.last.Load().Source
-	s.Kept = !s.Up && w.Value() != nil
+	s.Kept = !s.Up && v != nil
 	return s, !s.At.IsZero()
 }
 
-// tick takes a sample in the background where one is due.
 func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
 	every, last := w.spec.Every, w.last.Load()
 	switch {
@@ -183,7 +177,6 @@ func (s *Sampler) Alert(on bool) {
 // Run samples until ctx ends, and then returns nil. It waits for no source.
 func (s *Sampler) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():

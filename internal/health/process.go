@@ -21,7 +21,7 @@ type Process struct {
 	OpenFDs     int            `json:"open_fds"`
 	MaxFDs      int            `json:"max_fds"`
 	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"` // when they were last used up
-	Threads     map[string]int `json:"threads,omitzero"`      // by state: see ThreadStates
+	Threads     map[string]int `json:"threads,omitzero"`      // by state: R, S, D, T, Z, other
 	// Blocked are threads in D, or asleep without waiting for work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
 	// BlockIODelay is true while its threads' time in block I/O rises (with delay accounting on).
@@ -40,9 +40,6 @@ type Process struct {
 	Restarts      []time.Time `json:"restarts,omitempty"`
 	RestartsTotal int         `json:"restarts_total"`
 }
-
-// ThreadStates lists the states of Process.Threads.
-func ThreadStates() []string { return []string{"R", "S", "D", "T", "Z", "other"} }
 
 // BlockedThread is a thread in D, or asleep in a wait channel that is not idle, as for a pipe that nobody reads.
 type BlockedThread struct {
