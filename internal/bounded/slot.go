@@ -1,4 +1,4 @@
-// Package bounded limits calls that may hang, and remembers since when conditions hold.
+// Package bounded limits calls that may hang and waits, and remembers since when conditions hold.
 //
 // It is independent of the calls and of the meaning of a condition.
 package bounded
@@ -53,11 +53,6 @@ func (s *Slot[T]) Do(ctx context.Context, limit time.Duration, call func(context
 		return r.value, r.err
 	case <-limited.Done():
 	}
-	select {
-	case r := <-back: // both were ready
-		return r.value, r.err
-	default:
-	}
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
@@ -66,6 +61,15 @@ func (s *Slot[T]) Do(ctx context.Context, limit time.Duration, call func(context
 
 // Busy reports whether a call is running, abandoned or not.
 func (s *Slot[T]) Busy() bool { return s.busy.Load() }
+
+// Sleep waits for d. It returns early when ctx ends, and reports whether it has not.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return ctx.Err() == nil
+}
 
 // Recovered runs f and turns a panic into an error.
 func Recovered(f func() error) (err error) {

@@ -17,22 +17,24 @@ func TestStatusConditions(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		set  func(*fakeruntime.Runtime)
-		want Status
+		want health.Status
 	}{
-		{"both true", func(*fakeruntime.Runtime) {}, Status{RuntimeReady: yes, NetworkReady: yes}},
-		{"no network", func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("Status=notready(NetworkReady)") }, Status{
+		{"both true", func(*fakeruntime.Runtime) {}, health.Status{Answered: true, RuntimeReady: yes, NetworkReady: yes}},
+		{"no network", func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("Status=notready(NetworkReady)") }, health.Status{
+			Answered:     true,
 			RuntimeReady: yes,
 			NetworkReady: &health.Condition{Reason: fakeruntime.ReasonNetworkNotReady, Message: fakeruntime.MessageNetworkNotReady},
 		}},
-		{"runtime false", func(rt *fakeruntime.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, Status{
+		{"runtime false", func(rt *fakeruntime.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, health.Status{
+			Answered:     true,
 			RuntimeReady: &health.Condition{Reason: "Why", Message: "because"}, NetworkReady: yes,
 		}},
-		{"network missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, Status{RuntimeReady: yes}},
+		{"network missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, health.Status{Answered: true, RuntimeReady: yes}},
 		{"both missing, another there", func(rt *fakeruntime.Runtime) {
 			rt.RemoveCondition(runtimeapi.RuntimeReady)
 			rt.RemoveCondition(runtimeapi.NetworkReady)
 			rt.SetCondition("ContainerdHasNoDeprecationWarnings", false, "", "")
-		}, Status{}},
+		}, health.Status{Answered: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rt := serve(t, fakeruntime.Options{})

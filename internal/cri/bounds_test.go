@@ -58,7 +58,7 @@ func TestLongTextsAreCut(t *testing.T) {
 	rt.Set("Version", fakeruntime.Error(codes.Unknown, long))
 	_, failed := c.Version(t.Context())
 	for what, text := range map[string]string{
-		"a runtime's name": v.RuntimeName, "a version": v.RuntimeVersion, "a condition's reason": s.NetworkReady.Reason,
+		"a runtime's name": v.Name, "a version": v.Version, "a condition's reason": s.NetworkReady.Reason,
 		"a condition's message": s.NetworkReady.Message, "an error": failure(t, failed).Message,
 		"an id": list[0].ID, "a uid": list[0].PodUID, "a name": list[0].PodName, "a namespace": list[0].PodNamespace,
 	} {

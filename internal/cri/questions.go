@@ -11,24 +11,23 @@ import (
 )
 
 // Version asks for the runtime's name and version.
-func (c *Client) Version(ctx context.Context) (Version, error) {
+func (c *Client) Version(ctx context.Context) (health.Runtime, error) {
 	var m runtimeapi.VersionResponse
 	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
-	if err := c.ask(ctx, OpVersion, &runtimeapi.VersionRequest{Version: "0.1.0"}, &m); err != nil {
-		return Version{}, err
-	}
-	return Version{
-		RuntimeName: clip(m.GetRuntimeName(), maxName), RuntimeVersion: clip(m.GetRuntimeVersion(), maxName),
-		RuntimeAPIVersion: clip(m.GetRuntimeApiVersion(), maxName),
-	}, nil
+	err := c.ask(ctx, OpVersion, &runtimeapi.VersionRequest{Version: "0.1.0"}, &m)
+	return health.Runtime{
+		Name: clip(m.GetRuntimeName(), maxName), Version: clip(m.GetRuntimeVersion(), maxName),
+		CRIVersion: clip(m.GetRuntimeApiVersion(), maxName),
+	}, err
 }
 
-// Status asks for the runtime's conditions.
-func (c *Client) Status(ctx context.Context) (s Status, err error) {
+// Status asks for the runtime's conditions. One that the answer does not hold is nil.
+func (c *Client) Status(ctx context.Context) (s health.Status, err error) {
 	var m runtimeapi.StatusResponse
 	if err := c.ask(ctx, OpStatus, &runtimeapi.StatusRequest{}, &m); err != nil {
 		return s, err
 	}
+	s.Answered = true
 	for _, cond := range m.GetStatus().GetConditions() {
 		p := &health.Condition{
 			Status: cond.GetStatus(), Reason: clip(cond.GetReason(), maxName), Message: clip(cond.GetMessage(), maxMessage),

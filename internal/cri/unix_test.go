@@ -66,7 +66,7 @@ func TestSetPath(t *testing.T) {
 			}
 		}
 		v, err := c.Version(t.Context())
-		if pid, up := c.Peer(); err != nil || v.RuntimeName != name || !up || pid != os.Getpid() {
+		if pid, up := c.Peer(); err != nil || v.Name != name || !up || pid != os.Getpid() {
 			t.Fatalf("%+v, %v; want %s", v, err, name)
 		}
 		if _, err := c.ListPodSandbox(t.Context()); err != nil {

@@ -1,10 +1,6 @@
 package cri
 
-import (
-	"time"
-
-	"github.com/plegd/plegd/internal/health"
-)
+import "time"
 
 // State is a container's state, with the numbers of runtime.v1's ContainerState.
 type State uint8
@@ -51,16 +47,6 @@ func (e *Entry) Operation() string {
 		return OpPodSandboxStatus
 	}
 	return OpContainerStatus
-}
-
-// Status is a Status answer. A condition that it does not hold is nil.
-type Status struct {
-	RuntimeReady, NetworkReady *health.Condition
-}
-
-// Version is a Version answer.
-type Version struct {
-	RuntimeName, RuntimeVersion, RuntimeAPIVersion string
 }
 
 // The operations that plegd calls, as the kubelet's metrics name them

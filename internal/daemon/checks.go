@@ -5,13 +5,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
 
 const (
-	// checkTick is the interval at which the checks below look whether they are due.
-	checkTick = 250 * time.Millisecond
+	// tick is the interval at which the daemon's parts check whether there is work to do.
+	tick = 250 * time.Millisecond
 	// betweenStatus is the time between two Status calls while Status is not good.
 	betweenStatus = time.Second
 	// versionPeriod is the time between two Version calls while all is well.
@@ -23,29 +24,22 @@ const (
 	versionAgain = time.Second
 )
 
-// every calls f at each tick until ctx ends, and then returns nil.
-func every(ctx context.Context, interval time.Duration, f func()) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			f()
-		}
+// eachTick calls f at each tick until ctx ends, and then returns nil.
+func eachTick(ctx context.Context, f func()) error {
+	for bounded.Sleep(ctx, tick) {
+		f()
 	}
+	return nil
 }
 
 // checkStatus makes the kubelet's runtime status check: Status about every 5 s, the
 // next a period after the last one ended, one at a time, with the RPC timeout
 // (pkg/kubelet/kubelet.go, updateRuntimeUp). It returns nil when ctx ends.
 //
-// While a condition is false, or the last call failed, it asks every second in between,
-// to detect the recovery at once. These calls do not shift the kubelet's: they end when
-// the next of those is due, and count only if every condition is true. So they change
-// only one thing: such a node counts as Ready when the quickest kubelet would report
-// it, up to 5 s before the slowest; the phase of the node's own kubelet is unknown.
+// While a condition is false, or the last call failed, it asks every second in between:
+// a recovery counts from when the quickest kubelet sees it, up to 5 s before the slowest.
+// These calls do not shift the others: they end when the next is due, and count only if
+// every condition is true.
 func (d *Daemon) checkStatus(ctx context.Context) error {
 	var due, next time.Time // of the kubelet's own clock, and of this check
 	turn := func() {
@@ -56,7 +50,7 @@ func (d *Daemon) checkStatus(ctx context.Context) error {
 			limited, cancel := context.WithDeadline(ctx, due)
 			answer, err := d.client.Status(limited)
 			if cancel(); err == nil && answer.RuntimeReady.Good() && answer.NetworkReady.Good() {
-				d.statusAnswered(&answer)
+				d.statusAnswered(answer)
 			}
 		} else {
 			d.askStatus(ctx)
@@ -68,7 +62,7 @@ func (d *Daemon) checkStatus(ctx context.Context) error {
 		}
 	}
 	turn()
-	return every(ctx, checkTick, turn)
+	return eachTick(ctx, turn)
 }
 
 // askStatus makes one of the kubelet's calls. After an error the conditions stay as they
@@ -80,7 +74,7 @@ func (d *Daemon) askStatus(ctx context.Context) {
 	d.status.Store(&calling)
 	answer, err := d.client.Status(ctx)
 	if err == nil {
-		d.statusAnswered(&answer)
+		d.statusAnswered(answer)
 		return
 	}
 	if ctx.Err() == nil {
@@ -90,23 +84,19 @@ func (d *Daemon) askStatus(ctx context.Context) {
 	d.status.Store(&next)
 }
 
-func (d *Daemon) statusAnswered(a *cri.Status) {
-	next := health.Status{
-		Answered: true, LastGood: d.status.Load().LastGood, RuntimeReady: a.RuntimeReady, NetworkReady: a.NetworkReady,
+func (d *Daemon) statusAnswered(s health.Status) {
+	if s.LastGood = d.status.Load().LastGood; s.RuntimeReady.Good() {
+		s.LastGood = time.Now()
 	}
-	if next.RuntimeReady.Good() {
-		next.LastGood = time.Now()
-	}
-	d.status.Store(&next)
+	d.status.Store(&s)
 }
 
-// checkVersion calls Version on the held connection as the kubelet's node status
-// update does: one call at a time, with the RPC timeout. So it measures how long
-// such an update waits, and it tells one list that hangs from a runtime that
-// answers nothing. HangsSince stays while calls run into their deadlines. It returns nil
-// when ctx ends.
+// checkVersion calls Version on the held connection as the kubelet's node status update
+// does, one call at a time, with the RPC timeout. It measures how long such an update
+// waits, and tells one list that hangs from a runtime that answers nothing. HangsSince
+// stays while calls run into their deadlines. It returns nil when ctx ends.
 func (d *Daemon) checkVersion(ctx context.Context) error {
-	return every(ctx, checkTick, func() {
+	return eachTick(ctx, func() {
 		now, last := time.Now(), *d.version.Load()
 		waited := now.Sub(last.Ended)
 		due := !last.HangsSince.IsZero() || waited >= versionPeriod || waited >= versionAgain && d.suspected(now)
@@ -117,7 +107,7 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 		d.version.Store(&last)
 		v, err := d.client.Version(ctx)
 		if err == nil {
-			d.runtime.Store(&health.Runtime{Name: v.RuntimeName, Version: v.RuntimeVersion, CRIVersion: v.RuntimeAPIVersion})
+			d.runtime.Store(&v)
 		}
 		if e := cri.AsError(err); e == nil || e.Code != cri.CodeDeadlineExceeded {
 			d.version.Store(&health.VersionCheck{Ended: time.Now()})

@@ -92,6 +92,7 @@ func (c *Config) Validate() error {
 		{"--node-status-period", c.NodeStatusPeriod, minPeriod, time.Hour},
 		{"--probe-period", c.ProbePeriod, minPeriod, time.Hour},
 		{"--probe-timeout", c.ProbeTimeout, minPeriod, time.Minute},
+		{"--events-lease", c.EventsLease, events.MinLease, events.MaxLease},
 	} {
 		if d.value < d.min || d.value > d.max {
 			return fmt.Errorf("%s: %s: want %s to %s", d.flag, d.value, d.min, d.max)
@@ -103,9 +104,6 @@ func (c *Config) Validate() error {
 			c.RelistPeriod, c.RelistThreshold)
 	case !slices.Contains(relist.Modes(), c.Events):
 		return fmt.Errorf("--events: %q: want off, hint or evented", c.Events)
-	case c.EventsLease < events.MinLease || c.EventsLease > events.MaxLease:
-		return fmt.Errorf("--events-lease: %s: want %s to %s, the time for which a hung plegd can block the runtime",
-			c.EventsLease, events.MinLease, events.MaxLease)
 	case c.Events == relist.Evented && c.RelistPeriod > relist.EventedPeriod:
 		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, "+
 			"which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)

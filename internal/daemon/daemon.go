@@ -108,11 +108,12 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.status.Store(&d.restored.Status)
 	d.version.Store(&health.VersionCheck{})
 	d.runtime.Store(&health.Runtime{})
-	if err := d.watch(); err != nil {
-		return nil, err
-	}
+	d.watch()
 	d.judge(d.started) // plegd is starting
-	registry.MustRegister(exporter.NewCollector(d, nodeInfo(cfg.ProcFS, cfg.SysFS), build.Version))
+	// Without the node, as where its root is on a file system that hangs, a metric has no labels.
+	node, _ := new(bounded.Slot[exporter.Node]).Do(context.Background(), stateTimeout,
+		func(context.Context) (exporter.Node, error) { return exporter.ReadNode(cfg.ProcFS, cfg.SysFS), nil })
+	registry.MustRegister(exporter.NewCollector(d, node, build.Version))
 	d.run(d.find, d.afterSearch(d.loop.Run), d.afterSearch(d.checkStatus), d.checkVersion,
 		d.dialer.Run, d.sources.Run, d.followChain, d.runJudge, d.runNotifier)
 	d.readies = append(d.readies, d.loop.Ready())
@@ -144,15 +145,12 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 }
 
 // watch makes the parts that call the runtime and sample the node.
-func (d *Daemon) watch() error {
+func (d *Daemon) watch() {
 	cfg := &d.cfg
 	d.client = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: d.metrics})
 	d.endpoint.Store(&health.Endpoint{Searching: true})
 	if cfg.RuntimeEndpoint != "" {
-		path, err := kubelet.ParseEndpoint(cfg.RuntimeEndpoint)
-		if err != nil {
-			return err
-		}
+		path, _ := kubelet.ParseEndpoint(cfg.RuntimeEndpoint) // validated
 		d.take(&kubelet.Found{Path: path, Source: "--runtime-endpoint"})
 	}
 	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
@@ -180,7 +178,6 @@ func (d *Daemon) watch() error {
 		})
 		d.run(d.events.Run)
 	}
-	return nil
 }
 
 // serve adds the web server and the control socket.
@@ -244,19 +241,4 @@ func (d *Daemon) Incidents() []incident.Summary {
 		return nil
 	}
 	return d.incidents.List()
-}
-
-// nodeInfo reads the node's description in the background: /proc/1/root may be on
-// a file system that hangs.
-func nodeInfo(procfs, sysfs string) func() exporter.Node {
-	var node atomic.Pointer[exporter.Node]
-	node.Store(&exporter.Node{})
-	go func() {
-		_ = bounded.Recovered(func() error { // without it the metric has no labels
-			n := exporter.ReadNode(procfs, sysfs)
-			node.Store(&n)
-			return nil
-		})
-	}()
-	return func() exporter.Node { return *node.Load() }
 }

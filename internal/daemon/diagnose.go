@@ -28,15 +28,15 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Sna
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(watch) }()
 
-	tick := time.NewTicker(judgeEvery / 2)
-	defer tick.Stop()
+	ticker := time.NewTicker(tick / 2)
+	defer ticker.Stop()
 	s := d.Snapshot(time.Now())
 	for ctx.Err() == nil && !settled(&s) {
 		select {
 		case <-ctx.Done():
 		case err := <-ended:
 			return health.Snapshot{}, err
-		case <-tick.C:
+		case <-ticker.C:
 		}
 		s = d.Snapshot(time.Now())
 	}
@@ -45,11 +45,6 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Sna
 		// Since when it is so, and so when the node turns NotReady, a look of a
 		// moment cannot tell.
 		s.Verdict.NotReadyIn, s.Verdict.NotReadyInLatest, s.Verdict.RulesFailIn = nil, nil, nil
-	}
-	stop()
-	select {
-	case <-ended:
-	case <-time.After(time.Second):
 	}
 	return s, nil
 }

@@ -64,7 +64,7 @@ func (d *Daemon) find(ctx context.Context) error {
 	finder := &kubelet.Finder{ProcFS: d.cfg.ProcFS, Serves: d.serves()}
 	var look bounded.Slot[kubelet.Found]
 	ended := sync.OnceFunc(func() { close(d.searched) })
-	for {
+	for wait := time.Duration(0); bounded.Sleep(ctx, wait); {
 		f, err := look.Do(ctx, findTimeout, func(ctx context.Context) (kubelet.Found, error) { return finder.Find(ctx), nil })
 		switch before := d.path(); {
 		case ctx.Err() != nil:
@@ -82,19 +82,14 @@ func (d *Daemon) find(ctx context.Context) error {
 			if f.Serves { // only the kubelet or a configuration names another one
 				finder.Serves = nil
 			}
-		case !errors.Is(err, bounded.ErrBusy) && !errors.Is(err, bounded.ErrLate): // a panic
+		case !errors.Is(err, bounded.ErrBusy):
 			d.log.Error("the search for the runtime's socket failed", zap.Error(err))
 		}
-		wait := d.cfg.RelistPeriod
-		if d.path() != "" {
+		if wait = d.cfg.RelistPeriod; d.path() != "" {
 			wait = findAgain
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
 	}
+	return nil
 }
 
 // serves returns a function that reports whether runtime.v1 is served at a socket. It asks

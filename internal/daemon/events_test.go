@@ -101,7 +101,7 @@ func TestFallBackAndReturn(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.rt.EndEvents()
-			s := w.at(time.Since(w.t0) + judgeEvery)
+			s := w.at(time.Since(w.t0) + tick)
 			e, c := s.Facts.Events, s.Facts.Config
 			fell := i >= 5
 			period, threshold := 300*time.Second, 10*time.Minute

@@ -16,13 +16,9 @@ import (
 )
 
 const (
-	// judgeEvery is the tick of the judge, and the evaluation interval while something
-	// may be wrong. A relist that ends and a source with news are judged at once.
-	judgeEvery = 250 * time.Millisecond
-	// quietInterval is the maximum evaluation interval otherwise.
+	// quietInterval is the maximum evaluation interval unless something may be wrong: it is
+	// a tick then. A relist that ends and a source with news are judged at once.
 	quietInterval = time.Second
-	// unansweredAfter is the age of a call from which something may be wrong.
-	unansweredAfter = 250 * time.Millisecond
 	// alertFor is the time for which the alert lasts after its last cause.
 	alertFor = 5 * time.Second
 	// pausedAfter is the time between two judgements from which plegd, or the machine, was
@@ -47,7 +43,6 @@ type judging struct {
 
 	// Only the goroutine of the judge uses these.
 	kubelet kubeletModel
-	tick    time.Time // the last one
 	woke    time.Time // the end of the last pause
 	// alert is true while something may be wrong: expensive evidence is then sampled
 	// often. alerted is the last cause.
@@ -85,22 +80,18 @@ func (d *Daemon) notify(message string) {
 
 // runJudge judges until ctx ends, and then returns nil.
 func (d *Daemon) runJudge(ctx context.Context) error {
-	tick := time.NewTicker(judgeEvery)
-	defer tick.Stop()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
 	d.judge(time.Now())
 	for {
+		quiet := false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
-			now := time.Now()
-			d.notePause(now)
-			// Ages are computed when they are read.
-			if !d.alert && !unanswered(d.loop.Snapshot().Relist.Start, now) && now.Sub(d.Published().At) < quietInterval {
-				continue
-			}
+		case <-ticker.C:
+			quiet = !d.alert
 		case <-d.news:
-			if !d.ready() {
+			if !d.loop.Snapshot().Ready {
 				continue // the first relist has yet to be tried
 			}
 		case <-d.loop.Ended():
@@ -109,6 +100,10 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 			}
 		}
 		now := time.Now()
+		// Ages are computed when they are read.
+		if quiet && !unanswered(d.loop.Snapshot().Relist.Start, now) && now.Sub(d.Published().At) < quietInterval {
+			continue
+		}
 		s := d.judge(now)
 		if d.logVerdict(s) || now.Sub(d.notified) >= d.notifyEvery {
 			d.notified = now
@@ -122,36 +117,23 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 	}
 }
 
-// ready reports whether the first relist has been attempted.
-func (d *Daemon) ready() bool {
-	select {
-	case <-d.loop.Ready():
-		return true
-	default:
-		return false
-	}
-}
-
-func (d *Daemon) notePause(now time.Time) {
-	if !d.tick.IsZero() && now.Sub(d.tick) >= pausedAfter {
-		d.woke = now
-	}
-	d.tick = now
-}
-
 // judge gathers the facts of now, judges them, and publishes the result.
 func (d *Daemon) judge(now time.Time) *health.Snapshot {
-	d.notePause(now)
 	var last *health.Verdict
 	if s := d.published.Load(); s != nil {
 		v := s.Verdict // a copy: it must not keep the snapshot, which has a previous verdict too
 		last = &v
+		if now.Sub(s.At) >= pausedAfter {
+			d.woke = now
+		}
 	}
 	held := last != nil && now.Sub(d.woke) < wakeTimeout
 	f := d.facts(now, d.kubelet.timeout)
 	f.Woke = d.woke
 	d.completeFacts(&f, now, held)
-	s := &health.Snapshot{SchemaVersion: health.SchemaVersion, At: now, Facts: f, Previous: last, Ready: d.ready()}
+	s := &health.Snapshot{
+		SchemaVersion: health.SchemaVersion, At: now, Facts: f, Previous: last, Ready: d.loop.Snapshot().Ready,
+	}
 	if s.Verdict = *health.Judge(&s.Facts, now, last); held {
 		s.Verdict = *last
 	}
@@ -166,14 +148,11 @@ func (d *Daemon) setAlert(s *health.Snapshot, now time.Time) {
 		d.alerted = now
 	}
 	on := now.Sub(d.alerted) < alertFor
-	if d.alert == on {
-		return
+	if on && !d.alert {
+		d.dialer.ProbeNow()
 	}
 	d.alert = on
 	d.sources.Alert(on)
-	if on {
-		d.dialer.ProbeNow()
-	}
 }
 
 // alarming reports whether a call fails or hangs, a queue is not empty, or
@@ -190,9 +169,8 @@ func alarming(f *health.Facts, now time.Time) bool {
 	return p != nil && (!p.Alive || now.Sub(p.StoppedAt) <= quietInterval) || q != nil && (q.Length > 0 || !q.Listening)
 }
 
-func unanswered(since, now time.Time) bool {
-	return !since.IsZero() && now.Sub(since) >= unansweredAfter
-}
+// unanswered reports whether a call has had no answer for so long that something may be wrong.
+func unanswered(since, now time.Time) bool { return !since.IsZero() && now.Sub(since) >= tick }
 
 // logVerdict logs each change of verdict once. It reports whether it has changed.
 func (d *Daemon) logVerdict(s *health.Snapshot) bool {
@@ -211,26 +189,21 @@ func (d *Daemon) logVerdict(s *health.Snapshot) bool {
 	level := map[health.State]zapcore.Level{
 		health.StateUnhealthy: zapcore.ErrorLevel, health.StateDegraded: zapcore.WarnLevel,
 	}[v.State] // else zapcore.InfoLevel
-	fields := []zap.Field{
+	known := func(is bool, f zap.Field) zap.Field {
+		if is {
+			return f
+		}
+		return zap.Skip()
+	}
+	d.log.Log(level, "verdict changed",
 		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
 		zap.String("from_state", string(from.State)), zap.String("from_reason", from.Reason),
-	}
-	for _, f := range []struct {
-		zap.Field
-
-		known bool
-	}{
-		{zap.Strings("evidence", evidence), evidence != nil}, {zap.Strings("also", also), also != nil},
-		{zap.Durationp("rules_fail_in_seconds", v.RulesFailIn), v.RulesFailIn != nil},
-		{zap.Durationp("not_ready_in_seconds", v.NotReadyIn), v.NotReadyIn != nil},
-		{zap.Durationp("not_ready_in_latest_seconds", v.NotReadyInLatest), v.NotReadyInLatest != nil},
-		{zap.String("kubelet_message", v.KubeletMessage), v.KubeletMessage != ""}, {zap.String("next", v.Next), v.Next != ""},
-	} {
-		if f.known {
-			fields = append(fields, f.Field)
-		}
-	}
-	d.log.Log(level, "verdict changed", fields...)
+		known(evidence != nil, zap.Strings("evidence", evidence)), known(also != nil, zap.Strings("also", also)),
+		known(v.RulesFailIn != nil, zap.Durationp("rules_fail_in_seconds", v.RulesFailIn)),
+		known(v.NotReadyIn != nil, zap.Durationp("not_ready_in_seconds", v.NotReadyIn)),
+		known(v.NotReadyInLatest != nil, zap.Durationp("not_ready_in_latest_seconds", v.NotReadyInLatest)),
+		known(v.KubeletMessage != "", zap.String("kubelet_message", v.KubeletMessage)),
+		known(v.Next != "", zap.String("next", v.Next)))
 	return true
 }
 

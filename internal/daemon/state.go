@@ -148,9 +148,6 @@ func (s *store) read() (r restored, err error) {
 		return r, err
 	}
 	now, mono := time.Now(), s.clock()
-	if saved.Written <= 0 || saved.Written > int64(mono) {
-		return r, fmt.Errorf("%s: it was not written in the time since boot", path)
-	}
 	moment := func(ns int64) time.Time {
 		if ns <= 0 || ns > int64(mono) {
 			return time.Time{}

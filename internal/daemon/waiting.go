@@ -16,9 +16,7 @@ import (
 )
 
 const (
-	// waitingTick is the interval at which it checks whether a call hangs, exploreEvery
-	// the time between two rounds of the wait chain.
-	waitingTick  = 250 * time.Millisecond
+	// exploreEvery is the time between two rounds of the wait chain.
 	exploreEvery = time.Second
 	// roundTimeout is the time after which a round that hangs is reported.
 	roundTimeout = 10 * time.Minute
@@ -36,7 +34,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 	var last health.Symptom // zero for none
 	var next time.Time
 	failed := ""
-	return every(ctx, waitingTick, func() {
+	return eachTick(ctx, func() {
 		if round.Busy() {
 			return
 		}

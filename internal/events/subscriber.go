@@ -1,10 +1,13 @@
 package events
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"sync"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -49,7 +52,7 @@ const (
 
 // Source is the runtime's event stream.
 type Source interface {
-	Version(context.Context) (cri.Version, error)
+	Version(context.Context) (health.Runtime, error)
 	ContainerEvents(ctx context.Context, lease time.Duration, each func(cri.EventType, string)) (cri.StreamEnd, error)
 }
 
@@ -89,26 +92,24 @@ const (
 
 // Subscriber keeps the subscription.
 type Subscriber struct {
-	opts Options
+	opts    Options
+	began   time.Time
+	unended int // streams in a row that the runtime did not end
 
-	mu       sync.Mutex // guards state and received
-	state    health.Events
-	received [cri.NumEventTypes]uint64
-
-	quiet   time.Time // the time of the last event, or of plegd's start
-	held    bool      // a stream has held: a runtime that ends one at once has failed
-	unended int       // streams in a row that the runtime did not end
+	mu    sync.Mutex // guards the following fields
+	state health.Events
+	held  bool // a stream has held: a runtime that ends one at once has failed
 }
 
 // New returns a subscriber that does not run yet.
 func New(opts Options) *Subscriber {
-	if opts.Lease == 0 {
-		opts.Lease = DefaultLease
+	now, received := time.Now(), map[string]uint64{}
+	for kind := range cri.NumEventTypes {
+		received[cri.EventType(kind).String()] = 0
 	}
-	now := time.Now()
 	return &Subscriber{
-		opts: opts, quiet: now,
-		state: health.Events{Mode: opts.Mode, Phase: Waiting, Since: now},
+		opts: opts, began: now,
+		state: health.Events{Mode: opts.Mode, Phase: Waiting, Since: now, Received: received},
 	}
 }
 
@@ -117,23 +118,15 @@ func (s *Subscriber) State() *health.Events {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.state
-	out.Received = map[string]uint64{}
-	for kind, n := range s.received {
-		out.Received[cri.EventType(kind).String()] = n
-	}
+	out.Received = maps.Clone(out.Received)
 	return &out
 }
 
 // Run keeps the subscription until ctx ends, and then returns nil.
 func (s *Subscriber) Run(ctx context.Context) error {
-	for {
-		wait := s.subscribe(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
+	for bounded.Sleep(ctx, s.subscribe(ctx)) {
 	}
+	return nil
 }
 
 // subscribe opens a stream and reads it to its end. It returns the delay until the
@@ -152,14 +145,13 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	}
 	s.mu.Lock()
 	s.state.Opened++
-	before := s.received
 	s.mu.Unlock()
 	began := time.Now()
 	holds := time.AfterFunc(s.holdsAfter(), s.holds)
 	end, err := s.opts.Source.ContainerEvents(ctx, s.lease(), s.receive)
 	holds.Stop()
 	s.mu.Lock()
-	early := time.Since(began) < holdsAfter && s.received == before
+	atOnce := time.Since(began) < holdsAfter && s.state.LastEvent.Before(began) && !s.held
 	s.mu.Unlock()
 	switch {
 	case ctx.Err() != nil:
@@ -174,7 +166,7 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 				"should plegd hang, it could block every pod; --events=off ends this message", retryNone)
 		}
 		return retryFirst
-	case end == cri.StreamClosed && early && !s.held:
+	case end == cri.StreamClosed && atOnce:
 		return s.without(EndsAtOnce,
 			"the runtime ends the event stream at once: its events are off (CRI-O: enable_pod_events)", retryNone)
 	case end == cri.StreamClosed:
@@ -189,7 +181,7 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	return s.failed(e)
 }
 
-func (s *Subscriber) version(ctx context.Context) (cri.Version, error) {
+func (s *Subscriber) version(ctx context.Context) (health.Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	return s.opts.Source.Version(ctx)
@@ -197,12 +189,7 @@ func (s *Subscriber) version(ctx context.Context) (cri.Version, error) {
 
 // lease returns the duration of the next stream.
 func (s *Subscriber) lease() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	silence := time.Since(s.quiet)
-	if silence < quietAfter {
-		return s.opts.Lease
-	}
+	silence := time.Since(cmp.Or(s.State().LastEvent, s.began))
 	long := time.Duration(float64(s.opts.Lease) * (float64(silence) / float64(quietAfter)))
 	return max(s.opts.Lease, min(long, MaxLease))
 }
@@ -219,73 +206,64 @@ func (s *Subscriber) holdsAfter() time.Duration {
 // receive takes an event.
 func (s *Subscriber) receive(kind cri.EventType, uid string) {
 	s.mu.Lock()
-	if kind >= 0 && int(kind) < len(s.received) {
-		s.received[kind]++
+	if n, known := s.state.Received[kind.String()]; known {
+		s.state.Received[kind.String()] = n + 1
 	}
 	s.state.LastEvent = time.Now()
-	s.quiet = s.state.LastEvent
 	s.mu.Unlock()
 	if uid != "" && kind != cri.EventCreated { // the generic PLEG has no event for a creation
 		s.opts.Loop.Hint(uid)
 	}
 }
 
+// enter changes the phase and the rest of the state. It returns the new state.
+func (s *Subscriber) enter(phase, detail string, change func(*health.Events)) (is health.Events) {
+	s.mu.Lock()
+	was := s.state
+	if s.state.Detail = detail; was.Phase != phase {
+		s.state.Phase, s.state.Since = phase, time.Now()
+	}
+	change(&s.state)
+	is = s.state
+	s.mu.Unlock()
+	if is.InUse != was.InUse {
+		s.opts.Loop.RelyOnEvents(is.InUse)
+	}
+	return is
+}
+
 // holds notes that a stream holds.
 func (s *Subscriber) holds() {
-	s.mu.Lock()
-	s.held = true
-	if !s.state.InUse { // the kubelet counts until it falls back
-		s.state.Failures = 0
-	}
-	s.state.FellBack = false
-	if s.state.Phase != Streaming {
-		s.state.Phase, s.state.Since = Streaming, time.Now()
-	}
-	s.state.Detail = ""
-	use := s.opts.Rely && !s.state.InUse
-	s.state.InUse = s.opts.Rely
-	s.mu.Unlock()
-	if use {
-		s.opts.Loop.RelyOnEvents(true)
-	}
+	s.enter(Streaming, "", func(e *health.Events) {
+		if !e.InUse { // the kubelet counts until it falls back
+			e.Failures = 0
+		}
+		e.InUse, e.FellBack, s.held = s.opts.Rely, false, true
+	})
 }
 
 // failed notes a failed stream as the kubelet does: a relist now, and after the
 // fifth failure the generic loop. It returns the delay until the next stream.
-func (s *Subscriber) failed(e *health.CallError) time.Duration {
-	s.mu.Lock()
-	s.state.Failures++
-	s.state.Errors++
-	s.state.LastFailed, s.state.LastErr, s.state.Detail = time.Now(), e, e.Message
-	if s.state.Phase != Broken {
-		s.state.Phase, s.state.Since = Broken, time.Now()
-	}
-	failures, used := s.state.Failures, s.state.InUse
-	if failures >= MaxFailures && used {
-		s.state.InUse, s.state.FellBack = false, true
-	}
-	s.mu.Unlock()
-	switch {
-	case used && failures >= MaxFailures:
-		s.opts.Loop.RelyOnEvents(false)
-	case used:
+func (s *Subscriber) failed(err *health.CallError) time.Duration {
+	is := s.enter(Broken, err.Message, func(e *health.Events) {
+		e.Failures++
+		e.Errors++
+		e.LastFailed, e.LastErr = time.Now(), err
+		if e.InUse && e.Failures >= MaxFailures {
+			e.InUse, e.FellBack = false, true
+		}
+	})
+	if is.InUse {
 		s.opts.Loop.Relist()
 	}
-	return min(retryFirst<<min(failures-1, 10), retryMost)
+	return min(retryFirst<<min(is.Failures-1, 10), retryMost)
 }
 
 // without continues without events. It returns the delay until the next attempt.
 func (s *Subscriber) without(phase, why string, delay time.Duration) time.Duration {
-	s.mu.Lock()
-	used := s.state.InUse
-	if s.state.Phase != phase {
-		s.state.Phase, s.state.Since = phase, time.Now()
-	}
-	s.state.Detail, s.state.Failures, s.state.InUse, s.state.FellBack = why, 0, false, false
-	s.held, s.unended = false, 0
-	s.mu.Unlock()
-	if used {
-		s.opts.Loop.RelyOnEvents(false)
-	}
+	s.unended = 0
+	s.enter(phase, why, func(e *health.Events) {
+		e.Failures, e.InUse, e.FellBack, s.held = 0, false, false, false
+	})
 	return delay
 }

@@ -21,7 +21,7 @@ type runtime struct {
 	t0 time.Time
 
 	mu      sync.Mutex
-	version cri.Version
+	version health.Runtime
 	down    error
 	frozen  bool // answers nothing, and ends no stream
 	noEnd   bool // ends no stream at its deadline
@@ -33,7 +33,7 @@ type runtime struct {
 }
 
 func newRuntime() *runtime {
-	return &runtime{t0: time.Now(), version: cri.Version{RuntimeName: "containerd", RuntimeVersion: "2.4.2"}, open: map[int]func(cri.EventType, string){}}
+	return &runtime{t0: time.Now(), version: health.Runtime{Name: "containerd", Version: "2.4.2"}, open: map[int]func(cri.EventType, string){}}
 }
 
 func (r *runtime) set(change func()) {
@@ -42,7 +42,7 @@ func (r *runtime) set(change func()) {
 	change()
 }
 
-func (r *runtime) Version(ctx context.Context) (cri.Version, error) {
+func (r *runtime) Version(ctx context.Context) (health.Runtime, error) {
 	r.mu.Lock()
 	v, down, frozen := r.version, r.down, r.frozen
 	r.mu.Unlock()
@@ -235,7 +235,7 @@ func TestNoSubscription(t *testing.T) {
 		phase  string
 		most   int // streams in a minute
 	}{
-		"containerd 1.7": {func(r *runtime) { r.version.RuntimeVersion = "1.7.2" }, Refused, 0},
+		"containerd 1.7": {func(r *runtime) { r.version.Version = "1.7.2" }, Refused, 0},
 		"unimplemented":  {ends(cri.StreamFailed, &health.CallError{Code: cri.CodeUnimplemented}), Unsupported, 1},
 		"ends at once":   {ends(cri.StreamClosed, nil), EndsAtOnce, 7},
 		"no deadlines":   {func(r *runtime) { r.noEnd = true }, Refused, 5},

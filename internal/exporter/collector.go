@@ -21,14 +21,13 @@ type Source interface {
 // is not known is absent.
 type Collector struct {
 	src     Source
-	node    func() Node
+	node    Node
 	version string
 	now     func() time.Time
 }
 
-// NewCollector returns a collector over src. node is called at each scrape and must
-// not block; version is plegd's own.
-func NewCollector(src Source, node func() Node, version string) *Collector {
+// NewCollector returns a collector over src. version is plegd's own.
+func NewCollector(src Source, node Node, version string) *Collector {
 	return &Collector{src: src, node: node, version: version, now: time.Now}
 }
 
@@ -44,7 +43,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	out.runtime(&s)
 	out.events(s.Facts.Events)
 	out.evidence(&s.Facts.Evidence)
-	n, r := c.node(), &s.Facts.Runtime
+	n, r := &c.node, &s.Facts.Runtime
 	out.gauge(nodeInfo, 1,
 		r.Name, r.Version, n.Kernel, n.OSImage, n.CgroupVersion, c.version)
 }

@@ -58,7 +58,7 @@ func testNode() Node {
 }
 
 func testCollector(src Source, now func() time.Time) *Collector {
-	c := NewCollector(src, testNode, "1.0.0")
+	c := NewCollector(src, testNode(), "1.0.0")
 	c.now = now
 	return c
 }

@@ -55,7 +55,7 @@ func (k *rounds) correct(m Modelled, now time.Time) Modelled {
 func (s *NodeWriter) followRounds(f *Facts, now time.Time) {
 	version, known := []int(nil), false
 	if k := f.Evidence.Kubelet; k != nil {
-		version, known = parseVersion(k.Version)
+		version, known = ParseVersion(k.Version)
 	}
 	s.newer.follow(f.Relist.Last, false)
 	s.older.follow(f.Relist.Last, true)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// parseVersion returns major and minor of "1.7.24", "v2.4.2" or "1.6.20~ds1"; a pre-release is its release.
-func parseVersion(s string) (majorMinor []int, ok bool) {
+// ParseVersion returns major and minor of "1.7.24", "v2.4.2" or "1.6.20~ds1"; a pre-release is its release.
+func ParseVersion(s string) (majorMinor []int, ok bool) {
 	majorMinor = make([]int, 2)
 	_, err := fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d", &majorMinor[0], &majorMinor[1])
 	return majorMinor, err == nil
@@ -19,13 +19,13 @@ func (k *Kubelet) RelistsLess() (less, known bool) {
 	if k == nil {
 		return false, false
 	}
-	v, known := parseVersion(k.Version)
+	v, known := ParseVersion(k.Version)
 	return known && slices.Compare(v, []int{1, 37}) < 0, known
 }
 
 // statusNeedsFile reports whether the runtime opens a file for each Status, as containerd does since 1.7.
 func (r Runtime) statusNeedsFile() bool {
-	v, ok := parseVersion(r.Version)
+	v, ok := ParseVersion(r.Version)
 	return ok && r.Name == "containerd" && slices.Compare(v, []int{1, 7}) >= 0
 }
 

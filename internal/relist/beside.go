@@ -34,12 +34,7 @@ func (l *Loop) background(f func()) {
 func (l *Loop) diagnose(life, ctx context.Context, inspections []*Inspection) {
 	extra, seen := make(chan struct{}, 1), map[string]bool{}
 	l.background(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(besidePeriod):
-			}
+		for bounded.Sleep(ctx, besidePeriod) {
 			l.alone(extra, func() {
 				if i := nextExtra(inspections, seen); i != nil {
 					l.inspectExtra(ctx, i)

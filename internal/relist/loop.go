@@ -59,8 +59,7 @@ func New(rt Runtime, period time.Duration, obs Observer) *Loop {
 	return l
 }
 
-// Ready is closed when the first relist has ended, or has been under way for two
-// periods.
+// Ready is closed when Snapshot.Ready becomes true.
 func (l *Loop) Ready() <-chan struct{} { return l.ready }
 
 // Ended receives when relists have ended.
@@ -96,7 +95,10 @@ func (l *Loop) Restart() {
 // returned.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.group.Wait()
-	attempted := sync.OnceFunc(func() { close(l.ready) })
+	attempted := sync.OnceFunc(func() {
+		l.set(func(s *Snapshot) { s.Ready = true })
+		close(l.ready)
+	})
 	defer time.AfterFunc(2*l.period, attempted).Stop()
 	for l.relist(ctx); ctx.Err() == nil; l.relist(ctx) {
 		attempted()

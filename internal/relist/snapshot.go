@@ -12,8 +12,10 @@ const recentLists = 16
 // Snapshot is the state of the loop. It never changes; the loop publishes a new
 // one at every change of phase. Its inspections are updated atomically.
 type Snapshot struct {
-	// Attempts counts the relists started.
+	// Attempts counts the relists started. Ready is true from the end of the first one on, or
+	// once it has been under way for two periods.
 	Attempts uint64
+	Ready    bool
 	// Relist is the relist under way, zero between two. It has no counts of pods.
 	Relist health.InFlight
 	// Period is the time from the end of a relist to the start of the next one.

@@ -50,7 +50,7 @@ func (l *logRecorder) count(s string) int { return strings.Count(l.String(), s) 
 func newTestGatherer(src Source) *prometheus.Registry {
 	reg := prometheus.NewPedanticRegistry()
 	exporter.NewMetrics(reg)
-	reg.MustRegister(exporter.NewCollector(src, func() exporter.Node { return exporter.Node{} }, "1.0.0"))
+	reg.MustRegister(exporter.NewCollector(src, exporter.Node{}, "1.0.0"))
 	return reg
 }
 

@@ -26,6 +26,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/net/netutil"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -110,10 +111,7 @@ func (s *Server) keep(ctx context.Context, e *endpoint, attempted func()) {
 				s.set(e, err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(s.retry):
-		}
+		bounded.Sleep(ctx, s.retry)
 	}
 }
 
