@@ -79,9 +79,9 @@ func (d *Daemon) publishChain(c health.Chain) {
 
 // symptom returns where the chain begins.
 func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) chain.Symptom {
+	sandboxes := of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus
 	s := chain.Symptom{
 		Symptom:    of,
-		Sandboxes:  of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus,
 		General:    of.Operation == cri.OpStatus,
 		RuntimePID: d.sources.PID(), DaemonPID: health.HopPID(f),
 		Pod:   d.pod,
@@ -110,7 +110,7 @@ func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) 
 			first = append(first, child.Sandbox)
 		}
 	}
-	s.Targets = func() []chain.Target { return d.targets(s.Sandboxes, of.UID, first) }
+	s.Targets = func() []chain.Target { return d.targets(sandboxes, of.UID, first) }
 	return s
 }
 
@@ -127,7 +127,7 @@ func (d *Daemon) ask(ctx context.Context, t chain.Target) error {
 	err := d.client.Answers(ctx, &cri.Entry{Sandbox: t.Sandbox, ID: t.ID})
 	switch e := cri.AsError(err); {
 	case e != nil && e.Code == cri.CodeDeadlineExceeded && ctx.Err() != nil:
-		return chain.ErrHangs
+		return context.DeadlineExceeded
 	case e != nil && (e.Code == cri.CodeUnavailable || e.Code == cri.CodeCanceled):
 		return err
 	default:

@@ -26,7 +26,7 @@ func TestSweepBeforeTheHangCounts(t *testing.T) {
 		if w.rt.Calls("ContainerStatus").Started == before {
 			t.Error("no container has been asked for before the list counts as hanging")
 		}
-		if s := w.at(list + 4*time.Second); s.Reason != health.RuntimeListStall || !strings.HasPrefix(s.ChainEnd, "each of 500 single containers is answered") {
+		if s := w.at(list + 4*time.Second); s.Reason != health.RuntimeListStall || !strings.HasPrefix(s.ChainEnd, "each of 500 single status calls is answered") {
 			t.Errorf("%s, the chain ends: %q", s.Reason, s.ChainEnd)
 		}
 		w.fail("")

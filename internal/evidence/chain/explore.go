@@ -19,9 +19,8 @@ import (
 // explorer needs to know of the daemon.
 type Symptom struct {
 	health.Symptom
-	// Sandboxes is true for calls about sandboxes, General for those about neither a
-	// sandbox nor a container.
-	Sandboxes, General bool
+	// General is true for calls about neither a sandbox nor a container.
+	General bool
 	// OthersAnswered reports whether the runtime answers other calls, Lasts whether the
 	// call is still unanswered.
 	OthersAnswered, Lasts func() bool
@@ -55,11 +54,7 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 		Kind: health.KindCall, Name: s.Operation, Since: s.Called, State: health.LinkUnanswered,
 		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
-	what := "container"
-	if s.Sandboxes {
-		what = "sandbox"
-	}
-	target, unknown := e.sweep.target(what)
+	target, unknown := e.sweep.target()
 	switch helpers := e.helpersOf(ctx, e.runtime(), target.ID); {
 	case target.ID != "":
 		c.Links = append(c.Links, targetLink(target))
@@ -168,14 +163,9 @@ type Target struct {
 }
 
 // Asker asks the runtime for the status of one container or sandbox. It returns nil for any
-// answer, ErrHangs when there was none before ctx ended, and another error when the runtime
-// could not be asked.
+// answer, context.DeadlineExceeded when there was none in time, and another error when the
+// runtime could not be asked.
 type Asker func(ctx context.Context, t Target) error
-
-// ErrHangs is returned for a call that was not answered in time.
-var ErrHangs = errors.New("the call is not answered")
-
-var errOthersHang = errors.New("no other call is answered")
 
 // sweep is the result of asking for single containers or sandboxes, to find the one
 // whose call hangs.
@@ -200,7 +190,7 @@ func run(ctx context.Context, ask Asker, targets []Target, may func() bool) swee
 		}
 		calls.Go(func() error {
 			if asking.Err() != nil || !may() {
-				return errOthersHang
+				return errors.New("no other call is answered")
 			}
 			limited, done := context.WithTimeout(ctx, sweepTimeout)
 			defer done()
@@ -208,7 +198,7 @@ func run(ctx context.Context, ask Asker, targets []Target, may func() bool) swee
 			mu.Lock()
 			defer mu.Unlock()
 			s.asked++
-			if errors.Is(err, ErrHangs) && limited.Err() != nil && ctx.Err() == nil {
+			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 				s.hung = append(s.hung, t)
 			}
 			return err
@@ -224,18 +214,16 @@ func run(ctx context.Context, ask Asker, targets []Target, may func() bool) swee
 }
 
 // target returns the target whose call hangs; the text is the reason why there is none.
-// kind is that of the targets.
-func (s *sweep) target(kind string) (Target, string) {
+func (s *sweep) target() (Target, string) {
 	switch {
 	case len(s.hung) == 1, len(s.hung) > 1 && s.hung[0].SandboxID == s.hung[1].SandboxID:
 		return s.hung[0], "" // one lock of a pod may hold up several of its containers
 	case len(s.hung) > 1:
-		return Target{}, fmt.Sprintf(
-			"the calls for %d of %d single %ss hang as well, of different pods", len(s.hung), s.asked, kind)
+		return Target{}, fmt.Sprintf("%d of %d single status calls hang as well, of different pods", len(s.hung), s.asked)
 	case s.asked == 0:
-		return Target{}, "no " + kind + " has been asked for yet"
+		return Target{}, "no single status call has been made yet"
 	case s.failed == nil:
-		return Target{}, fmt.Sprintf("each of %d single %ss is answered: it is a lock of the list itself", s.asked, kind)
+		return Target{}, fmt.Sprintf("each of %d single status calls is answered: it is a lock of the list itself", s.asked)
 	}
-	return Target{}, fmt.Sprintf("%d single %ss are asked for, the others could not be: %v", s.asked, kind, s.failed)
+	return Target{}, fmt.Sprintf("%d single status calls are made, the others could not be: %v", s.asked, s.failed)
 }

@@ -248,7 +248,7 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 // helpers adds the helpers of a shim: children that are to end soon. Of several, the one
 // that works on the container in question.
 func (f *waiting) helpers(ctx context.Context) {
-	target, _ := f.sweep.target("")
+	target, _ := f.sweep.target()
 	all := f.helpersOf(ctx, f.pid, target.ID)
 	if len(all) == 0 {
 		all = f.helpersOf(ctx, f.pid, "")

@@ -40,7 +40,7 @@ func (f *fakeAsker) ask(ctx context.Context, t Target) error {
 	}()
 	if hangs {
 		<-ctx.Done()
-		return ErrHangs
+		return ctx.Err()
 	}
 	time.Sleep(time.Millisecond)
 	return f.err[t.ID]
@@ -62,7 +62,7 @@ func TestSweep(t *testing.T) {
 		f := &fakeAsker{hang: " 250 "}
 		began := time.Now()
 		s := run(t.Context(), f.ask, targets(500), always)
-		found, why := s.target("container")
+		found, why := s.target()
 		if found.ID != "250" || why != "" || f.unanswered != 1 || s.asked == 500 {
 			t.Errorf("%+v, %q after %d calls", found, why, s.asked)
 		}
@@ -89,15 +89,15 @@ func TestSweepResults(t *testing.T) {
 		id, why    string
 		unanswered int
 	}{
-		{"all hang", &fakeAsker{hang: " 0 1 2 "}, targets(3), true, "", "2 of 2 single containers hang", 2},
+		{"all hang", &fakeAsker{hang: " 0 1 2 "}, targets(3), true, "", "2 of 2 single status calls hang", 2},
 		{"two of one pod hang", &fakeAsker{hang: " a b "}, pod, true, "a", "", 2},
-		{"none hangs", &fakeAsker{}, targets(4), true, "", "each of 4 single containers is answered", 0},
+		{"none hangs", &fakeAsker{}, targets(4), true, "", "each of 4 single status calls is answered", 0},
 		{"the runtime ends", &fakeAsker{err: map[string]error{"3": errors.New("refused")}}, targets(100), true, "", "could not be: refused", 0},
-		{"nothing else is answered", &fakeAsker{}, targets(4), false, "", "no container has been asked", 0},
+		{"nothing else is answered", &fakeAsker{}, targets(4), false, "", "no single status call", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := run(t.Context(), tt.f.ask, tt.targets, func() bool { return tt.may })
-			found, why := s.target("container")
+			found, why := s.target()
 			if found.ID != tt.id || !strings.Contains(why, tt.why) || (why == "") != (tt.why == "") {
 				t.Errorf("%s: %+v, %q", tt.name, found, why)
 			}

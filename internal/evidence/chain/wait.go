@@ -14,8 +14,14 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// busyShare is the share of a CPU from which a process is running.
-const busyShare = 0.5
+const (
+	// busyShare is the share of a CPU from which a process is running.
+	busyShare = 0.5
+	// quotaWindow is the time over which a quota is read: more than its longest period.
+	quotaWindow = 1100 * time.Millisecond
+	// nearLimit is the share of a memory limit from which it holds tasks up.
+	nearLimit = 0.95
+)
 
 // add adds a wait, unless it is known.
 func (f *waiting) add(w wait) {
@@ -238,13 +244,6 @@ func (f *waiting) asleepText() string {
 	}
 	return text + ", waiting for nothing outside of the process that can be seen"
 }
-
-const (
-	// quotaWindow is the time over which a quota is read: more than its longest period.
-	quotaWindow = 1100 * time.Millisecond
-	// nearLimit is the share of a memory limit from which it holds tasks up.
-	nearLimit = 0.95
-)
 
 // throttled is the wait of a process whose cgroup has a CPU quota that takes the CPU from
 // it most of the time; ok is false for any other process.

@@ -32,6 +32,11 @@ const (
 	maxText = 1 << 10
 	// helperAge is the age from which a child of a shim is what the shim waits for.
 	helperAge = time.Second
+	// betweenLooks is the time between the two looks at a process that are compared.
+	betweenLooks = 300 * time.Millisecond
+	// maxThreads bounds the threads of a process that are read.
+	maxThreads = 512
+	maxSyscall = 256 // bytes of /proc/PID/syscall
 )
 
 // Explorer goes from a symptom to its culprit. Not for several goroutines at once.
@@ -211,14 +216,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
-
-const (
-	// betweenLooks is the time between the two looks at a process that are compared.
-	betweenLooks = 300 * time.Millisecond
-	// maxThreads bounds the threads of a process that are read.
-	maxThreads = 512
-	maxSyscall = 256 // bytes of /proc/PID/syscall
-)
 
 // thread is a thread at the moment of a look, and where it waits in the kernel.
 type thread struct {

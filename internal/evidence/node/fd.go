@@ -118,8 +118,8 @@ type Mount struct {
 	Options string
 }
 
-// ParseMounts decodes a /proc/PID/mountinfo; an invalid line is left out. procfs does not
-// decode the escapes.
+// ParseMounts decodes a /proc/PID/mountinfo, blanks in paths written as \040 as the kernel
+// does; an invalid line is left out.
 func ParseMounts(b []byte) (out []Mount) {
 	for line := range strings.Lines(string(b)) {
 		before, after, found := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
@@ -129,7 +129,7 @@ func ParseMounts(b []byte) (out []Mount) {
 		}
 		if id, err := strconv.ParseUint(left[0], 10, 31); err == nil {
 			out = append(out, Mount{
-				ID: int(id), Device: left[2], Point: unescape(left[4]), Type: right[0], Source: unescape(right[1]),
+				ID: int(id), Device: left[2], Point: left[4], Type: right[0], Source: right[1],
 				Options: strings.Join(append(left[5:6:6], right[2:]...), ","),
 			})
 		}
@@ -147,12 +147,4 @@ func MountOf(mounts []Mount, path string) (best Mount, ok bool) {
 		}
 	}
 	return best, ok
-}
-
-// unescape decodes the \ooo of mountinfo, an escape of Go's too.
-func unescape(s string) string {
-	if plain, err := strconv.Unquote(`"` + strings.ReplaceAll(s, `"`, `\"`) + `"`); err == nil {
-		return plain
-	}
-	return s
 }

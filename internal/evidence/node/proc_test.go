@@ -161,11 +161,11 @@ no mount
 
 func TestMounts(t *testing.T) {
 	all := ParseMounts([]byte(someMounts))
-	if len(all) != 4 || all[1].Point != `/mnt/with "blank"` || all[1].Type != "fuse.sshfs" || all[1].Device != "0:43" {
+	if len(all) != 4 || all[1].Point != `/mnt/with\040"blank"` || all[1].Type != "fuse.sshfs" || all[1].Device != "0:43" {
 		t.Fatalf("%+v", all)
 	}
 	for path, id := range map[string]int{
-		"/": 29, "/etc/x": 29, `/mnt/with "blank"/f`: 43, `/mnt/with "blank"s`: 29, "/var/lib": 45, "/var/lib/x": 45, "/var/library": 29,
+		"/": 29, "/etc/x": 29, `/mnt/with\040"blank"/f`: 43, `/mnt/with\040"blank"s`: 29, "/var/lib": 45, "/var/lib/x": 45, "/var/library": 29,
 	} {
 		if m, ok := MountOf(all, path); !ok || m.ID != id {
 			t.Errorf("%s is on %+v, want mount %d", path, m, id)
