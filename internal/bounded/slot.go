@@ -62,6 +62,20 @@ func (s *Slot[T]) Do(ctx context.Context, limit time.Duration, call func(context
 // Busy reports whether a call is running, abandoned or not.
 func (s *Slot[T]) Busy() bool { return s.busy.Load() }
 
+// Signal asks for something to be done soon; it holds one request.
+type Signal chan struct{}
+
+// NewSignal returns a signal without a request.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send leaves a request. It never blocks.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
 // Sleep waits for d. It returns early when ctx ends, and reports whether it has not.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	select {

@@ -75,6 +75,9 @@ func newSession(c *Client, path string) *session {
 	for _, op := range Operations() {
 		s.trackers[op] = &tracker{}
 	}
+	if path != "" {
+		s.conn = s.newConn()
+	}
 	return s
 }
 
@@ -85,10 +88,7 @@ func New(opts Options) *Client {
 	}
 	c := &Client{opts: opts}
 	c.timeout.Store(int64(opts.RPCTimeout))
-	c.session.Store(newSession(c, ""))
-	if opts.Path != "" {
-		c.SetPath(opts.Path)
-	}
+	c.session.Store(newSession(c, opts.Path))
 	return c
 }
 
@@ -100,9 +100,7 @@ func (c *Client) SetPath(path string) {
 	if c.closed {
 		return
 	}
-	fresh := newSession(c, path)
-	fresh.conn = fresh.newConn()
-	if old := c.session.Swap(fresh); old.conn != nil {
+	if old := c.session.Swap(newSession(c, path)); old.conn != nil {
 		_ = old.conn.Close()
 	}
 }
@@ -139,12 +137,10 @@ func (c *Client) Arriving() time.Time {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn := c.session.Load().conn
-	if c.closed || conn == nil {
-		c.closed = true
+	was, conn := c.closed, c.session.Load().conn
+	if c.closed = true; was || conn == nil {
 		return nil
 	}
-	c.closed = true
 	return conn.Close()
 }
 

@@ -194,17 +194,10 @@ func (c *Client) Connect(ctx context.Context) error {
 // that is stuck gets no second one. It returns when the connection is accepted or closed:
 // the kubelet keeps an accepted connection, and so does plegd.
 func (c *watchedConn) endStale(open context.Context, path string, file os.FileInfo) {
-	timer := time.NewTicker(staleEvery)
-	defer timer.Stop()
-	for !c.received.Load() {
+	for waits := true; waits && !c.received.Load(); waits = bounded.Sleep(open, staleEvery) {
 		now, err := os.Stat(path)
 		if file != nil && err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(file, now) {
 			_ = c.Close() // its calls end with Unavailable
-		}
-		select {
-		case <-open.Done():
-			return
-		case <-timer.C:
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/bounded"
 )
 
 // OpContainerEvents is the event stream, as the kubelet's metrics name it. It is
@@ -76,18 +78,10 @@ func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each 
 	return StreamFailed, errorOf(OpContainerEvents, err)
 }
 
-// afterRunning calls f once this process has run for so long, unless ctx ends
-// first. While a process is stopped it misses all ticks but one.
+// afterRunning calls f once this process has run for so long, or ctx ends. Of the time in
+// which the process is stopped only a twentieth of d counts.
 func afterRunning(ctx context.Context, d time.Duration, f func()) {
-	const ticks = 20
-	tick := time.NewTicker(d / ticks)
-	defer tick.Stop()
-	for range ticks {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	for n := 0; n < 20 && bounded.Sleep(ctx, d/20); n++ {
 	}
 	f()
 }

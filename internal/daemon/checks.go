@@ -79,7 +79,7 @@ func (d *Daemon) askStatus(ctx context.Context) {
 	}
 	if ctx.Err() == nil {
 		next.LastErr = cri.AsError(err)
-		defer d.news.send()
+		defer d.news.Send()
 	}
 	d.status.Store(&next)
 }

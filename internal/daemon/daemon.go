@@ -76,16 +76,6 @@ func (o loopObserver) Event(e relist.Event) {
 	}
 }
 
-// signal asks for something to be done soon; it holds one request.
-type signal chan struct{}
-
-func (s signal) send() {
-	select {
-	case s <- struct{}{}:
-	default:
-	}
-}
-
 // New puts a daemon together. cfg has been validated. Without a state directory it
 // remembers nothing. It fails if another plegd uses that directory.
 func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
@@ -94,7 +84,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		cfg: cfg, log: log, started: time.Now(), searched: make(chan struct{}),
 		metrics: exporter.NewMetrics(registry), gatherer: prometheus.ToTransactionalGatherer(registry),
 		judging: judging{
-			news: make(signal, 1), changed: make(signal, 1), failed: map[string]string{},
+			news: bounded.NewSignal(), changed: bounded.NewSignal(), failed: map[string]string{},
 			messages: make(chan string, 16), notifyEvery: statusEvery,
 		},
 	}
@@ -158,14 +148,14 @@ func (d *Daemon) watch() {
 		Path: d.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: d.metrics,
 		Done: func(p health.Probe) {
 			if d.metrics.ProbeDone(p); !p.OK {
-				d.news.send()
+				d.news.Send()
 			}
 		},
 	})
 	d.shown["dial"] = d.dialer
 	d.sources = evidence.NewRegistry(evidence.Options{
 		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Dialer: d.dialer, Dialed: d.client.LastDial, DockerSocket: cfg.DockerSocket,
-		Notify: d.news.send, Changes: func() uint64 { return d.loop.Snapshot().Changes },
+		Notify: d.news.Send, Changes: func() uint64 { return d.loop.Snapshot().Changes },
 		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile, Seen: d.restored.KubeletSeen,

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
@@ -37,8 +38,8 @@ const (
 // plegd's supervisor: it feeds systemd's watchdog, which the relist loop must not do, or a
 // hung runtime would get plegd killed.
 type judging struct {
-	news      signal // asks for a judgement
-	changed   signal // receives each change of verdict
+	news      bounded.Signal // asks for a judgement
+	changed   bounded.Signal // receives each change of verdict
 	published atomic.Pointer[health.Snapshot]
 
 	// Only the goroutine of the judge uses these.
@@ -179,7 +180,7 @@ func (d *Daemon) logVerdict(s *health.Snapshot) bool {
 		return false
 	}
 	d.logged = health.Verdict{State: v.State, Reason: v.Reason}
-	d.changed.send()
+	d.changed.Send()
 	var evidence, also []string
 	for i, a := range v.Active {
 		if also = append(also, a.ID); i == 0 {

@@ -73,7 +73,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 func (d *Daemon) publishChain(c health.Chain) {
 	was, is := d.chain.Swap(&c).Culprit(), c.Culprit()
 	if is != nil && (was == nil || was.Kind != is.Kind || was.Name != is.Name || was.PID != is.PID) {
-		d.news.send()
+		d.news.Send()
 	}
 }
 

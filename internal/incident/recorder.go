@@ -15,7 +15,6 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/health"
-	"github.com/plegd/plegd/internal/logging"
 )
 
 const (
@@ -42,7 +41,7 @@ type Recorder struct {
 	opened       func()
 	read         bounded.Slot[*Incident] // reads one file at a time
 	writeFile    func(path string, content []byte) error
-	failed       logging.OnChange[bool]
+	failed       bool // the last save
 
 	// mu guards the following fields. It is never held over a read, a write or an encoding.
 	mu   sync.Mutex
@@ -228,8 +227,9 @@ func (r *Recorder) save() {
 			err = errors.Join(err, failed)
 		}
 	}
-	switch _, changed := r.failed.Set(err != nil); {
-	case !changed:
+	was := r.failed
+	switch r.failed = err != nil; {
+	case r.failed == was:
 	case err == nil:
 		r.log.Info("incidents can be stored again", zap.String("dir", r.dir))
 	default:

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -27,9 +28,9 @@ type Loop struct {
 	period time.Duration
 	obs    Observer
 
-	ended   chan struct{}
+	ended   bounded.Signal
 	ready   chan struct{}
-	wake    chan struct{} // holds one token while asked or hints are set
+	wake    bounded.Signal // asked or hints are set
 	snap    atomic.Pointer[Snapshot]
 	beside  chan struct{} // holds one token while lists beside the relists are under way
 	group   sync.WaitGroup
@@ -53,7 +54,7 @@ type Loop struct {
 func New(rt Runtime, period time.Duration, obs Observer) *Loop {
 	l := &Loop{
 		rt: rt, period: period, obs: obs, records: map[string]*record{}, beside: make(chan struct{}, 1),
-		ended: make(chan struct{}, 1), ready: make(chan struct{}), wake: make(chan struct{}, 1), give: func() {},
+		ended: bounded.NewSignal(), ready: make(chan struct{}), wake: bounded.NewSignal(), give: func() {},
 	}
 	l.set(func(s *Snapshot) { s.Period = period })
 	return l
@@ -77,10 +78,7 @@ func (l *Loop) request(change func()) {
 	l.mu.Lock()
 	change()
 	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Send()
 }
 
 // Restart begins again as a kubelet does that has just started: it has seen
@@ -266,8 +264,5 @@ func (l *Loop) end(res *Result) {
 		s.Relist, s.Inspections, s.Extra = health.InFlight{}, nil, nil
 	})
 	l.obs.RelistDone(res.Serial, res.Err == nil)
-	select {
-	case l.ended <- struct{}{}:
-	default:
-	}
+	l.ended.Send()
 }
