@@ -53,15 +53,11 @@ func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup]
 }
 
 func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
-	pid := s.pid()
-	if pid == 0 {
+	m, err := s.tree.Of(s.pid())
+	switch {
+	case node.Gone(err): // it has just ended, or is not known
 		return nil, ErrNoData
-	}
-	m, err := s.tree.Of(pid)
-	if node.Gone(err) {
-		return nil, ErrNoData // it has just ended
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	v := &health.Cgroup{At: time.Now(), Path: m.Main()}

@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// DefaultDockerSocket is where dockerd listens unless cri-dockerd's arguments name
-	// another path.
+	// DefaultDockerSocket is dockerd's where cri-dockerd's arguments name none.
 	DefaultDockerSocket = "/run/docker.sock"
 	// systemContainerd is what dockerd uses where it is there and nothing else is configured.
 	systemContainerd = "/run/containerd/containerd.sock"
@@ -60,9 +59,8 @@ type docker struct {
 	socket           string // dockerd's by the arguments of the last cri-dockerd
 }
 
-// daemonSocket returns the path of dockerd's socket: that of cri-dockerd's
-// --docker-endpoint, else the default; "" where the runtime is another one. While the
-// runtime has no process it is the path of before.
+// daemonSocket returns the path of dockerd's socket, "" where the runtime is not cri-dockerd. It
+// stays while the runtime has no process.
 func (d *docker) daemonSocket() string {
 	p, err := d.table.Alive(d.runtime.process.PID())
 	switch {

@@ -18,17 +18,14 @@ import (
 )
 
 const (
-	keptRestarts = 10
-	keptStops    = 4
-	// stopSuspected is how long after a stop another one is likely.
-	stopSuspected = 3 * time.Second
+	keptRestarts  = 10
+	keptStops     = 4
+	stopSuspected = 3 * time.Second // how long after a stop another one is likely
 	// searchInterval is the age of the process table that a search accepts; for
 	// successorGrace after a process went, its successor is looked for at each sample.
 	searchInterval = 5 * time.Second
 	successorGrace = 30 * time.Second
-	// startTakes is how long a start may take: a snapshotter's database is opened after the
-	// socket.
-	startTakes = 5 * time.Minute
+	startTakes     = 5 * time.Minute // at most: a snapshotter's database is opened after the socket
 )
 
 // Process samples the process of a socket.
@@ -183,10 +180,9 @@ func (p *Process) find(ctx context.Context) (node.Process, error) {
 	return node.Process{}, err
 }
 
-// successor returns the process that was started in the place of the one that was there
-// last: of its name, in its cgroup, since it was last seen; of several the newest, but not
-// a child that it has forked and that has yet to execute another program. So a runtime is
-// found that starts before it listens.
+// successor returns the process that was started in the place of the last one: of its name, in
+// its cgroup, since it was last seen; of several the newest, but not a child that it has forked
+// and that has yet to execute another program.
 func (p *Process) successor(ctx context.Context) (best node.Process, err error) {
 	maxAge := time.Duration(0)
 	if p.up()-p.seenUp > successorGrace {
@@ -206,17 +202,14 @@ func (p *Process) successor(ctx context.Context) (best node.Process, err error) 
 		}
 	}
 	if best.PID == 0 {
-		return node.Process{}, node.ErrGone
+		err = node.ErrGone
 	}
-	return best, nil
+	return best, err
 }
 
-// lock returns a file lock that the process of a sample waits for, the same one as
-// before where that lasts; nil for none.
-//
-// bbolt, in which containerd keeps meta.db, does not block in flock(2) but polls, so
-// /proc/locks shows no waiter. A process that starts waits for a file that it has open and
-// another process has locked.
+// lock returns a file lock that the process of a sample waits for; nil for none. bbolt, in
+// which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that starts
+// waits for a database that it has open and another process has locked.
 func (p *Process) lock(v *health.Process) *health.LockWait {
 	b, _ := node.ReadFile(p.hop.procfs, "locks") // what cannot be read shows none
 	locks, q := node.ParseLocks(b), p.hop.queue()

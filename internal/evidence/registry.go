@@ -15,33 +15,25 @@ import (
 // Options are what the sources need to know of the daemon. The functions are called by
 // several goroutines and never wait.
 type Options struct {
-	// ProcFS and SysFS are where /proc and /sys are mounted.
-	ProcFS, SysFS string
+	ProcFS, SysFS string // where /proc and /sys are mounted
 	// Dialer makes fresh connections to the runtime's socket; it is run by the caller. Dialed
 	// returns the last connect(2) of the held connection, nil before the first.
-	Dialer *Dialer
-	Dialed func() *cri.DialResult
-	// Changes counts the relists that found a pod changed.
-	Changes func() uint64
-	// Notify is called when a source has news.
-	Notify func()
-	// DockerSocket is dockerd's where cri-dockerd's arguments name none.
-	DockerSocket string
-	// Kubelet configures the requests to the kubelet; without a URL there are none.
-	Kubelet kubelet.Options
+	Dialer       *Dialer
+	Dialed       func() *cri.DialResult
+	Changes      func() uint64   // counts the relists that found a pod changed
+	Notify       func()          // is called when a source has news
+	DockerSocket string          // dockerd's where cri-dockerd's arguments name none
+	Kubelet      kubelet.Options // without a URL there are no requests to it
 }
 
 // Registry holds the sources.
 type Registry struct {
 	*Sampler
-	// hops are the runtime and those that its calls pass through after it. parts are the
-	// sources of the runtime and of the node.
-	hops  []*hop
-	parts []Source
+	hops  []*hop   // the runtime, and those that its calls pass through after it
+	parts []Source // of the runtime and of the node
 }
 
-// NewRegistry returns the sources: one line each. Their order is that in which facts are
-// stored.
+// NewRegistry returns the sources.
 func NewRegistry(o Options) *Registry {
 	table, path := node.NewTable(o.ProcFS), o.Dialer.opts.Path
 	newHop := func(prefix string, d *Dialer, path func() string, dialed func() *cri.DialResult) *hop {
@@ -92,8 +84,7 @@ func NewRegistry(o Options) *Registry {
 	return r
 }
 
-// probePeriod is the time between two probes of a hop behind the runtime, and the limit
-// of a stage of one.
+// probePeriod is that of a hop behind the runtime, and the limit of a stage of a probe.
 const probePeriod = time.Second
 
 // Run samples, and probes the hops behind the runtime, until ctx ends, and then returns nil.

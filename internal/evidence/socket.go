@@ -160,11 +160,8 @@ func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Proces
 		return node.Process{}, ErrNoData
 	}
 	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
-	switch {
-	case err == nil, met && newest.PeerPID == 0:
+	if err == nil || met && newest.PeerPID == 0 {
 		return s, nil
-	case ctx.Err() != nil:
-		return node.Process{}, err
 	}
 	return node.Process{}, ErrNoData // until the next connection
 }
