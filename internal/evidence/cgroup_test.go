@@ -3,8 +3,10 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,90 +81,57 @@ func TestCgroupLayouts(t *testing.T) {
 	}
 }
 
+// TestCgroupThrottled takes samples of cpu.stat a second apart. The kernel counts the periods
+// at once, and the time when it gives the CPU back.
 func TestCgroupThrottled(t *testing.T) {
-	for _, tt := range []struct{ name, sysfs, cgroups, file, format string }{
-		{"v1", "testdata/cgroup_v1", v1Cgroups, "fs/cgroup/cpu", "nr_periods %d\nnr_throttled %d\nthrottled_time %d000\n"},
-		{"v2", "testdata/cgroup_v2", v2Cgroups, "fs/cgroup", "usage_usec 1\nnr_periods %d\nnr_throttled %d\nthrottled_usec %d\n"},
+	type step struct {
+		periods, throttled, usec int
+		share, of                float64 // of the time and of the periods
+	}
+	for name, tt := range map[string]struct {
+		level  string
+		lifted bool // in the last step
+		steps  []step
+		total  time.Duration
+	}{
+		"every other sample may show a quota; made again": {runtimeCgroup, false, []step{
+			{1000, 200, 5_000_000, 0, 0}, {1010, 205, 5_500_000, .5, .5}, {1020, 205, 5_500_000, .25, .25}, {1030, 205, 5_500_000, 0, 0},
+			{5, 5, 100, 0, 0}, {5, 5, 100, 0, 0},
+		}, 100 * time.Microsecond},
+		"for a moment, then without any CPU time": {runtimeCgroup, false, []step{
+			{6, 6, 0, 0, 0}, {10, 8, 0, .5, .5}, {12, 9, 1, 0, .5}, {14, 10, 1, .5, .5}, {16, 12, 1, 1, 1}, {20, 12, 2, 0, 0}, {21, 13, 2, 0, .2},
+		}, 2 * time.Microsecond},
+		"the quota is lifted": {runtimeCgroup, true, []step{
+			{1000, 1000, 1_000_000, 0, 0}, {2000, 2000, 2_000_000, 1, 1}, {2001, 2001, 2_001_000, 0, 0},
+		}, 2001 * time.Millisecond},
+		"a quota of the slice": {"/system.slice", false, []step{
+			{10, 10, 900_000_000, 0, 0}, {20, 20, 1_800_000_000, 1, 1},
+		}, 30*time.Minute + 5*time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			sysfs := evidencetest.CopyTree(t, tt.sysfs)
-			w := cgroupOf(t, sysfs, tt.cgroups)
-			set := func(periods, throttled, usec int) *health.Cgroup {
-				evidencetest.WriteTree(t, sysfs, map[string]string{tt.file + runtimeCgroup + "/cpu.stat": fmt.Sprintf(tt.format, periods, throttled, usec)})
-				return gatherCgroup(t, w)
-			}
-			first := set(1000, 200, 5_000_000)
-			if first.Throttled != 0 || first.ThrottledPeriods != 0 {
-				t.Errorf("%+v: there is nothing to compare with", first)
-			}
-			v := set(1010, 205, 5_000_001)
-			want := 1e-6 / v.At.Sub(first.At).Seconds()
-			if v.ThrottledPeriods != .5 || v.Throttled < .999*want || v.Throttled > 1.001*want || v.ThrottledTotal != 5000001*time.Microsecond {
-				t.Errorf("%+v, want %f and half of the periods", v, want)
-			}
-			// Only every other sample may show a quota: two are read.
-			if v := set(1020, 205, 5_000_001); v.ThrottledPeriods != .25 || v.Throttled <= 0 || v.Throttled >= want {
-				t.Errorf("%+v, want a quarter of the periods", v)
-			}
-			if v := set(1030, 205, 5_000_001); v.Throttled != 0 || v.ThrottledPeriods != 0 || !v.ThrottledAt.After(first.At) || !v.ThrottledAt.Before(v.At) {
-				t.Errorf("%+v, want none", v)
-			}
-			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 { // made again
-				t.Errorf("%+v, want none", v)
-			}
-			if v := set(5, 5, 100); v.Throttled != 0 || v.ThrottledPeriods != 0 {
-				t.Errorf("%+v, want none", v)
-			}
-		})
-	}
-}
-
-// TestCgroupThrottledAfterAMoment: a cgroup that was throttled for a moment, ran again and
-// then got no CPU time waits, although two samples together count only the moment.
-func TestCgroupThrottledAfterAMoment(t *testing.T) {
-	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
-	w := cgroupOf(t, sysfs, v2Cgroups)
-	set := func(periods, throttled, usec int) *health.Cgroup {
-		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup" + runtimeCgroup + "/cpu.stat": fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", periods, throttled, usec)})
-		return gatherCgroup(t, w)
-	}
-	set(6, 6, 0)
-	if v := set(10, 8, 0); v.Throttled != .5 || v.ThrottledPeriods != .5 {
-		t.Errorf("%+v: the kernel counts the periods at once, and the time later", v)
-	}
-	set(12, 9, 1)
-	set(14, 10, 1)
-	if v := set(16, 12, 1); v.Throttled != 1 || v.ThrottledPeriods != 1 {
-		t.Errorf("%+v: in the last two periods it has not run", v)
-	}
-	// One period may be counted in the next moment.
-	set(20, 12, 2)
-	if v := set(21, 13, 2); v.Throttled > .1 {
-		t.Errorf("%+v: of a single period nobody knows yet", v)
-	}
-}
-
-// TestCgroupQuotaLifted: with the quota the throttling is over, at once.
-func TestCgroupQuotaLifted(t *testing.T) {
-	for _, tt := range []struct{ sysfs, cgroups, dir, file, none string }{
-		{"testdata/cgroup_v1", v1Cgroups, "fs/cgroup/cpu", "cpu.cfs_quota_us", "-1\n"},
-		{"testdata/cgroup_v2", v2Cgroups, "fs/cgroup", "cpu.max", "max 100000\n"},
-	} {
-		sysfs := evidencetest.CopyTree(t, tt.sysfs)
-		w := cgroupOf(t, sysfs, tt.cgroups)
-		set := func(quota string, n int) *health.Cgroup {
-			evidencetest.WriteTree(t, sysfs, map[string]string{
-				tt.dir + runtimeCgroup + "/" + tt.file: quota,
-				tt.dir + runtimeCgroup + "/cpu.stat":   fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\nthrottled_time %d\n", n, n, n*1000, n*1000000),
+		for _, v := range []struct{ sysfs, cgroups, root, format, file, none string }{
+			{"testdata/cgroup_v1", v1Cgroups, "fs/cgroup/cpu", "nr_periods %d\nnr_throttled %d\nthrottled_time %d000\n", "cpu.cfs_quota_us", "-1\n"},
+			{"testdata/cgroup_v2", v2Cgroups, "fs/cgroup", "nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", "cpu.max", "max 100000\n"},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				sysfs := evidencetest.CopyTree(t, v.sysfs)
+				w, dir := cgroupOf(t, sysfs, v.cgroups), v.root+tt.level+"/"
+				var got *health.Cgroup
+				for i, s := range tt.steps {
+					time.Sleep(time.Second)
+					files := map[string]string{dir + "cpu.stat": fmt.Sprintf(v.format, s.periods, s.throttled, s.usec), dir + v.file: "1000 100000\n"}
+					if tt.lifted && i == len(tt.steps)-1 {
+						files[dir+v.file] = v.none
+					}
+					evidencetest.WriteTree(t, sysfs, files)
+					got = gatherCgroup(t, w)
+					if math.Abs(got.Throttled-s.share) > 1e-3 || math.Abs(got.ThrottledPeriods-s.of) > 1e-3 {
+						t.Errorf("%s, %s, step %d: %f of the time, %f of the periods; want %+v", name, v.file, i, got.Throttled, got.ThrottledPeriods, s)
+					}
+				}
+				if got.ThrottledTotal != tt.total || got.ThrottledAt.IsZero() || got.ThrottledAt.After(got.At) {
+					t.Errorf("%s, %s: %s in all, the last at %s", name, v.file, got.ThrottledTotal, got.ThrottledAt)
+				}
 			})
-			return gatherCgroup(t, w)
-		}
-		set("1000 100000\n", 1000)
-		if v := set("1000 100000\n", 2000); v.Throttled == 0 || v.ThrottledPeriods != 1 {
-			t.Errorf("%s: %+v, want it throttled", tt.file, v)
-		}
-		if v := set(tt.none, 2001); v.Throttled != 0 || v.ThrottledPeriods != 0 || v.ThrottledTotal == 0 {
-			t.Errorf("%s: %+v, want it over", tt.file, v)
 		}
 	}
 }
@@ -203,21 +172,6 @@ func TestCgroupFrozenByParent(t *testing.T) {
 		if v := gatherCgroup(t, cgroupOf(t, sysfs, tt.cgroups)); !v.Frozen || v.Path != tt.want {
 			t.Errorf("%s: %q is named, want %q", name, v.Path, tt.want)
 		}
-	}
-}
-
-// TestCgroupThrottledAbove: a quota on the slice is counted there and not below.
-func TestCgroupThrottledAbove(t *testing.T) {
-	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
-	w := cgroupOf(t, sysfs, v2Cgroups)
-	set := func(n int) *health.Cgroup {
-		stat := fmt.Sprintf("nr_periods %d\nnr_throttled %d\nthrottled_usec %d\n", n, n, n*90_000_000)
-		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/system.slice/cpu.stat": stat})
-		return gatherCgroup(t, w)
-	}
-	set(10)
-	if v := set(20); v.Throttled == 0 || v.ThrottledPeriods != 1 || v.ThrottledTotal != 30*time.Minute+5*time.Second {
-		t.Errorf("%+v, want the slice's", v)
 	}
 }
 

@@ -2,9 +2,7 @@ package evidence
 
 import (
 	"errors"
-	"os"
 	"slices"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,39 +131,6 @@ func TestChildrenNone(t *testing.T) {
 	}
 	if v, err := childrenOf(t.TempDir(), "", 5).gather(t.Context()); err == nil || errors.Is(err, ErrNoData) {
 		t.Errorf("%+v, %v; want an error without a /proc", v, err)
-	}
-}
-
-// TestChildrenStoppedShim stops a process that is named like a shim, for real.
-func TestChildrenStoppedShim(t *testing.T) {
-	c := startChild(t, testExe(t, "containerd-shim-runc-v2"), "threads", "3")
-	w := childrenOf("/proc", "/sys", os.Getpid())
-	if v := gatherChildren(t, w); v.Shims < 1 || childPID(v.Stuck, c.pid) != nil || childPID(v.Old, c.pid) != nil {
-		t.Errorf("%+v, want a shim that runs", v)
-	}
-	before := time.Now()
-	c.signal(syscall.SIGSTOP)
-	var first health.Child
-	eventually(t, func() bool {
-		s := childPID(gatherChildren(t, w).Stuck, c.pid)
-		if s != nil {
-			first = *s
-		}
-		return s != nil
-	})
-	if first.State != "T" || first.Comm != "containerd-shim" || first.Since.Before(before) || first.Since.After(time.Now()) {
-		t.Errorf("%+v", first)
-	}
-	if s := childPID(gatherChildren(t, w).Stuck, c.pid); s == nil || *s != first {
-		t.Errorf("%+v, want %+v still", s, first)
-	}
-	c.signal(syscall.SIGCONT)
-	eventually(t, func() bool { return childPID(gatherChildren(t, w).Stuck, c.pid) == nil })
-	// A zombie is none. They are not counted here: the node may have others.
-	c.signal(syscall.SIGKILL)
-	eventually(t, func() bool { s, err := node.ReadStat("/proc", c.pid); return err == nil && s.State == 'Z' })
-	if v := gatherChildren(t, w); childPID(v.Stuck, c.pid) != nil || childPID(v.Old, c.pid) != nil {
-		t.Errorf("%+v names a zombie", v)
 	}
 }
 

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,85 +71,47 @@ func TestProcessFixture(t *testing.T) {
 	}
 }
 
-// TestProcessBlocked follows threads in D through the samples: one counts for as
+// TestProcessBlocked follows threads in D through samples a second apart: one counts for as
 // long as it has not run.
 func TestProcessBlocked(t *testing.T) {
-	root := evidencetest.CopyTree(t, "testdata/proc")
-	p := processIn(root, 1000)
-	state := func(tid int, state byte, start uint64, runs int) {
-		t.Helper()
-		evidencetest.WriteTree(t, root, map[string]string{
-			fmt.Sprintf("1000/task/%d/stat", tid):      evidencetest.StatLine(tid, "containerd", state, 1, start),
-			fmt.Sprintf("1000/task/%d/schedstat", tid): fmt.Sprintf("1000 100 %d\n", runs),
-		})
-	}
-	blocked := func(v *health.Process) (tids []int) {
-		for _, b := range v.Blocked {
-			tids = append(tids, b.TID)
+	synctest.Test(t, func(t *testing.T) {
+		root := evidencetest.CopyTree(t, "testdata/proc")
+		p := processIn(root, 1000)
+		thread := func(tid int, state byte, start uint64, schedstat string) {
+			evidencetest.WriteTree(t, root, map[string]string{
+				fmt.Sprintf("1000/task/%d/stat", tid):      evidencetest.StatLine(tid, "containerd", state, 1, start),
+				fmt.Sprintf("1000/task/%d/schedstat", tid): schedstat,
+			})
 		}
-		return tids
-	}
-	state(1002, 'D', 5000, 7)
-	first := gatherProcess(t, p)
-	if len(first.Blocked) != 1 || !first.Blocked[0].Since.Equal(first.At) || first.Blocked[0].Channel != "rpc_wait_bit_killable" {
-		t.Fatalf("blocked %+v, want thread 1002 since now", first.Blocked)
-	}
-	second := gatherProcess(t, p)
-	if len(second.Blocked) != 1 || !second.Blocked[0].Since.Equal(first.At) {
-		t.Errorf("blocked %+v, want since %s", second.Blocked, first.At)
-	}
-	// Another thread in D begins its own time, and stands behind it.
-	state(1001, 'D', 5000, 3)
-	third := gatherProcess(t, p)
-	if !slices.Equal(blocked(third), []int{1002, 1001}) || !third.Blocked[0].Since.Equal(first.At) || !third.Blocked[1].Since.Equal(third.At) {
-		t.Errorf("blocked %+v", third.Blocked)
-	}
-	// It has run in between, and waits again; the other is a new thread.
-	state(1002, 'D', 5000, 8)
-	state(1001, 'D', 5001, 1)
-	if v := gatherProcess(t, p); len(v.Blocked) != 2 || !v.Blocked[0].Since.Equal(v.At) || !v.Blocked[1].Since.Equal(v.At) {
-		t.Errorf("blocked %+v, want both since now", v.Blocked)
-	}
-	state(1001, 'S', 5001, 2)
-	state(1002, 'S', 5000, 9)
-	if v := gatherProcess(t, p); len(v.Blocked) != 0 {
-		t.Errorf("blocked %+v with no thread in D", v.Blocked)
-	}
-	// Another process by the same pid begins again.
-	state(1002, 'D', 5000, 10)
-	gatherProcess(t, p)
-	evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, 9000)})
-	last := gatherProcess(t, p)
-	if len(last.Blocked) != 1 || !last.Blocked[0].Since.Equal(last.At) || last.RestartsTotal != 1 {
-		t.Errorf("%+v, want a new process blocked since now", last)
-	}
-
-	// Where the kernel counts nothing, each sample stands for itself.
-	evidencetest.WriteTree(t, root, map[string]string{"1000/task/1002/schedstat": "0 0 0\n"})
-	for range 2 {
-		if v := gatherProcess(t, p); len(v.Blocked) != 1 || !v.Blocked[0].Since.Equal(v.At) {
-			t.Errorf("nothing counts: blocked %+v, want it since now", v.Blocked)
+		for _, step := range []struct {
+			name   string
+			change func()
+			want   string // the threads, and for how long
+		}{
+			{"one in D", func() { thread(1002, 'D', 5000, "9 9 7") }, "1002 0s "},
+			{"it stays", func() {}, "1002 1s "},
+			{"another one begins its own time", func() { thread(1001, 'D', 5000, "9 9 3") }, "1002 2s 1001 0s "},
+			{"it has run in between", func() { thread(1002, 'D', 5000, "9 9 8") }, "1001 1s 1002 0s "},
+			{"a new thread by the same number", func() { thread(1001, 'D', 5001, "9 9 3") }, "1002 1s 1001 0s "},
+			{"none", func() { thread(1001, 'S', 5001, "9 9 4"); thread(1002, 'S', 5000, "9 9 9") }, ""},
+			{"again", func() { thread(1002, 'D', 5000, "9 9 10") }, "1002 0s "},
+			{"another process by the same pid", func() {
+				evidencetest.WriteTree(t, root, map[string]string{"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, 9000)})
+			}, "1002 0s "},
+			{"the kernel counts nothing", func() { thread(1002, 'D', 5000, "0 0 0") }, "1002 0s "},
+			{"each sample stands for itself", func() {}, "1002 0s "},
+		} {
+			step.change()
+			got := ""
+			for _, b := range gatherProcess(t, p).Blocked {
+				got += fmt.Sprintf("%d %s ", b.TID, time.Since(b.Since))
+			}
+			if got != step.want {
+				t.Errorf("%s: blocked %q, want %q", step.name, got, step.want)
+			}
+			time.Sleep(time.Second)
 		}
-	}
-}
-
-// TestProcessBlockedWhere reads where threads wait, and in which system call.
-func TestProcessBlockedWhere(t *testing.T) {
-	root := evidencetest.CopyTree(t, "testdata/proc")
-	p := processIn(root, 1000)
-	for tid, place := range []string{"d", "b", "a", "b", "c", "a", "0"} {
-		evidencetest.WriteTree(t, root, map[string]string{
-			fmt.Sprintf("1000/task/%d/stat", 1000+tid):    evidencetest.StatLine(1000+tid, "containerd", 'D', 1, 5000),
-			fmt.Sprintf("1000/task/%d/wchan", 1000+tid):   place,
-			fmt.Sprintf("1000/task/%d/syscall", 1000+tid): "-1 0x7f 0xcb\n",
-		})
-	}
-	evidencetest.WriteTree(t, root, map[string]string{"1000/task/1000/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT)})
-	v := gatherProcess(t, p)
-	if len(v.Blocked) < 7 || v.Blocked[0] != (health.BlockedThread{TID: 1000, Since: v.At, Channel: "d", Syscall: "openat"}) ||
-		v.Blocked[1].Syscall != "" || v.Blocked[6].Channel != "" {
-		t.Errorf("blocked %+v", v.Blocked)
-	}
+	})
 }
 
 // TestProcessStuck: a thread that sleeps and waits for no work is reported once it has
@@ -165,11 +128,13 @@ func TestProcessStuck(t *testing.T) {
 		"1/wchan": "anon_pipe_write", "2/wchan": "futex_do_wait", "3/wchan": "sock_alloc_send_pskb", "4/wchan": "io_schedule",
 		"5/wchan": "request_wait_answer", "6/wchan": "some_new_wait", "6/syscall": fmt.Sprintf("%d 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_FUTEX),
 		"7/wchan": "fuse_dev_do_read", "8/wchan": "0",
+		"9/wchan": "0", "9/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT),
 	})
 	byID := map[int]thread{
 		1: sample('S', 20*time.Second, 0, 0, 0), 2: sample('S', time.Hour, 0, 0, 0), 3: sample('S', time.Second, 0, 0, 0),
 		4: sample('D', time.Second, 15*time.Second, 14, 15), 5: sample('S', 12*time.Second, 0, 0, 0),
 		6: sample('S', time.Hour, 0, 0, 0), 7: sample('S', time.Hour, 0, 0, 0), 8: sample('S', time.Hour, 0, 0, 0),
+		9: sample('D', 0, 0, 1, 1),
 	}
 	v := &health.Process{At: at}
 	blocked(root, byID, v)
@@ -177,6 +142,7 @@ func TestProcessStuck(t *testing.T) {
 		{TID: 1, Since: at.Add(-20 * time.Second), Asleep: true, Channel: "anon_pipe_write"},
 		{TID: 5, Since: at.Add(-12 * time.Second), Asleep: true, Channel: "request_wait_answer"},
 		{TID: 4, Since: at.Add(-time.Second), MostlySince: at.Add(-15 * time.Second), Channel: "io_schedule"},
+		{TID: 9, Since: at, Syscall: "openat"},
 	}
 	if !slices.Equal(v.Blocked, want) {
 		t.Errorf("blocked %+v", v.Blocked)
@@ -335,56 +301,25 @@ func TestProcessLeaderEnded(t *testing.T) {
 	}
 }
 
-func TestProcessStopped(t *testing.T) {
-	c := startChild(t, "", "threads", "5")
-	p := processIn("/proc", c.pid)
-	if v := gatherProcess(t, p); v.Threads["T"] != 0 || v.Threads["S"]+v.Threads["R"] < 6 || !v.Alive {
-		t.Errorf("running: %+v", v)
-	}
-	c.signal(syscall.SIGSTOP)
-	eventually(t, func() bool {
-		v := gatherProcess(t, p)
-		all := 0
-		for _, n := range v.Threads {
-			all += n
-		}
-		return all >= 6 && v.Threads["T"] == all
-	})
-	c.signal(syscall.SIGCONT)
-	eventually(t, func() bool { return gatherProcess(t, p).Threads["T"] == 0 })
-}
-
+// TestProcessFDs lowers the limit of a process below the number of its open descriptors.
 func TestProcessFDs(t *testing.T) {
-	const limit = 64
-	c := startChild(t, "", "fds", strconv.Itoa(limit))
-	p := processIn("/proc", c.pid)
-	v := gatherProcess(t, p)
-	// One that it inherited may have a higher number and count above the limit.
-	open := limit
-	if all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", c.pid)); err == nil {
-		open = len(all)
-	}
-	if v.MaxFDs != limit || v.OpenFDs != open || open < limit {
-		t.Errorf("%d of %d, want %d of %d", v.OpenFDs, v.MaxFDs, open, limit)
-	}
-	// Lowered from outside below the number of open descriptors.
-	if err := unix.Prlimit(c.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8, Max: limit}, nil); err != nil {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	used := gatherProcess(t, p)
-	if used.MaxFDs != 8 || used.OpenFDs != open || !used.ExhaustedAt.Equal(used.At) {
-		t.Errorf("%d of %d, used up at %s; want %d of 8, at %s", used.OpenFDs, used.MaxFDs, used.ExhaustedAt, open, used.At)
-	}
-	if !p.spec.Again(used) {
-		t.Error("the next look is no sooner while none is free")
-	}
-	if err := unix.Prlimit(c.pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if open >= limit {
-		return // an inherited descriptor keeps the number above the limit
-	}
-	if free := gatherProcess(t, p); p.spec.Again(free) || !free.ExhaustedAt.Equal(used.At) {
-		t.Errorf("some are free again: used up at %s, want at %s; the next look is sooner: %v", free.ExhaustedAt, used.At, p.spec.Again(free))
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	p := processIn("/proc", cmd.Process.Pid)
+	var usedAt time.Time
+	for _, limit := range []uint64{64, 2, 64} {
+		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: 64}, nil); err != nil {
+			t.Fatal(err)
+		}
+		v := gatherProcess(t, p)
+		if limit == 2 {
+			usedAt = v.At
+		}
+		if v.MaxFDs != int(limit) || v.OpenFDs < 3 || v.OpenFDs > 63 || !v.ExhaustedAt.Equal(usedAt) || p.spec.Again(v) != (limit == 2) {
+			t.Errorf("%d of %d, used up at %s, another sample at the next tick: %t", v.OpenFDs, v.MaxFDs, v.ExhaustedAt, p.spec.Again(v))
+		}
 	}
 }
