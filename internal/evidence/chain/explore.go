@@ -15,8 +15,7 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// Symptom is a call that hangs, or a process that something is wrong with, and what the
-// explorer needs to know of the daemon.
+// Symptom is where a chain begins, and what the explorer needs to know of the daemon.
 type Symptom struct {
 	health.Symptom
 	// General is true for calls about neither a sandbox nor a container.
@@ -26,15 +25,12 @@ type Symptom struct {
 	OthersAnswered, Lasts func() bool
 	// Targets returns what the last lists held, those to be asked first at first.
 	Targets func() []Target
-	// RuntimePID is the runtime's process, DaemonPID that of dockerd behind cri-dockerd;
-	// 0 while it is not known.
+	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int
-	// Lock is the file lock that the process LockedPID polls for, unseen in /proc/locks;
-	// nil for none.
+	// Lock is the file lock that LockedPID polls for, unseen in /proc/locks; nil for none.
 	Lock      *health.LockWait
 	LockedPID int
-	// Pod returns the namespace and name of the pod of a sandbox or container, "" where
-	// it is not known; nil: none is.
+	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
 	Pod func(id string) string
 }
 
@@ -167,8 +163,7 @@ type Target struct {
 // runtime could not be asked.
 type Asker func(ctx context.Context, t Target) error
 
-// sweep is the result of asking for single containers or sandboxes, to find the one
-// whose call hangs.
+// sweep is the result of asking for one target after another.
 type sweep struct {
 	next   time.Time // when it may be repeated
 	asked  int
@@ -176,9 +171,8 @@ type sweep struct {
 	failed error // why not all were asked, nil where one hangs
 }
 
-// run asks for the targets in their order until one hangs, all are asked, ctx ends, or
-// the runtime cannot be asked. may reports before each call whether other calls are still
-// answered.
+// run asks for the targets in their order until one hangs, all are asked, ctx ends, or the
+// runtime cannot be asked. may reports whether other calls are still answered.
 func run(ctx context.Context, ask Asker, targets []Target, may func() bool) sweep {
 	began, s := time.Now(), sweep{}
 	calls, asking := errgroup.WithContext(ctx)

@@ -99,7 +99,8 @@ func (f *waiting) held() (wait, bool) {
 			return wait{state: health.LinkTraced, next: tracer, evidence: evidence}, true
 		}
 	}
-	if f.all("TZX") {
+	runs := func(t thread) bool { return strings.IndexByte("TZX", t.State) < 0 }
+	if len(still) == len(f.now.threads) && !slices.ContainsFunc(still, runs) {
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: health.LinkStopped, evidence: stopped}, true
 	}
@@ -219,7 +220,7 @@ func (f *waiting) alone(ctx context.Context) wait {
 		return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
 			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
 			passed.Round(100*time.Millisecond))}
-	case share >= busyShare || f.all("R"):
+	case share >= busyShare || f.before.threads[f.pid].State == 'R' && f.now.threads[f.pid].State == 'R':
 		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	case f.unread != "":
 		return wait{state: health.LinkUnread, evidence: f.unread + "; " + f.asleepText()}

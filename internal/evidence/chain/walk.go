@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
@@ -71,12 +70,9 @@ type wait struct {
 	key      string
 	state    health.LinkState
 	evidence string
-	// next is the process that it waits for, 0 for none; link, a mount or a cgroup,
-	// comes before it.
-	link health.Link
-	next int
-	// unknown is the reason why nothing more is known.
-	unknown string
+	link     health.Link // a mount, a cgroup or a kernel function on the way
+	next     int         // the process that it waits for, 0 for none
+	unknown  string      // why nothing more is known
 }
 
 // follow appends the links from a process on.
@@ -117,8 +113,7 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
 	}
 }
 
-// linkOf returns the link of a process. A shim has its pod, and the id of its sandbox or
-// container.
+// linkOf returns the link of a process. A shim has the id that it serves, and its pod.
 func (e *Explorer) linkOf(ctx context.Context, p node.Process) health.Link {
 	l := health.Link{Kind: e.kindOf(ctx, p), Name: p.Comm, PID: p.PID}
 	if l.Kind == health.KindShim {
@@ -240,17 +235,12 @@ type waiting struct {
 	mounts      []node.Mount // nil before they are read
 	denied      bool         // something of the process could not be read for want of a privilege
 
-	found []wait
-	// kernel are waits in the kernel that may be of no consequence: they count where
-	// nothing else is found.
-	kernel []wait
-	// doubts are waits that may as well be those of idle threads.
-	doubts []string
-	// calls counts the idle threads by their system call.
-	calls map[string]int
-	// lockPaths are the files in whose fcntl(2) or flock(2) threads sleep, by inode.
-	lockPaths map[string]string
-	unread    string // what it leaves unread, "" for nothing
+	found     []wait
+	kernel    []wait            // those that count where nothing else is found
+	doubts    []string          // those that may as well be of idle threads
+	calls     map[string]int    // the idle threads, by their system call
+	lockPaths map[string]string // in whose fcntl(2) or flock(2) threads sleep, by inode
+	unread    string            // what it leaves unread, "" for nothing
 }
 
 // look returns two looks at a process; ok is false when it has ended.
@@ -285,18 +275,6 @@ func (f *waiting) still() (out []thread) {
 	}
 	slices.SortFunc(out, func(a, b thread) int { return int(a.State) - int(b.State) })
 	return out
-}
-
-// all reports whether each thread is in one of the states, in both looks.
-func (f *waiting) all(states string) bool {
-	for _, one := range []look{f.before, f.now} {
-		for _, t := range one.threads {
-			if strings.IndexByte(states, t.State) < 0 {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // ran is the CPU time of all threads between the looks, in nanoseconds.

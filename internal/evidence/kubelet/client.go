@@ -28,17 +28,13 @@ const DefaultHealthz = "http://127.0.0.1:10248/healthz"
 
 // Options configure the source that asks the kubelet.
 type Options struct {
-	// HealthzURL is the kubelet's healthz, as in DefaultHealthz; MetricsURL its /metrics,
-	// as in https://127.0.0.1:10250/metrics; "": not asked.
+	// HealthzURL and MetricsURL are the kubelet's; "": not asked.
 	HealthzURL, MetricsURL string
-	// TokenFile holds the bearer token for https URLs; it is read again each
-	// time, since tokens rotate. "": none is sent.
-	TokenFile string
-	// CAFile holds the certificates that sign for the kubelet's own, or that one
-	// itself; read again for each connection. "": the system's.
-	CAFile string
-	// Seen is true where the kubelet's healthz has answered in this boot, before a restart
-	// of plegd.
+	// TokenFile holds the bearer token for https URLs, CAFile the kubelet's certificate or
+	// those that sign for it; "" for none, and the system's. Both rotate: they are read
+	// for each request, and for each connection.
+	TokenFile, CAFile string
+	// Seen is true where the kubelet has answered in this boot.
 	Seen bool
 	// Process reports whether a kubelet's process is seen. Where none is, a
 	// connection that is refused is no news: the node has no kubelet. nil: not known.
@@ -119,8 +115,7 @@ func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
 		return nil
 	}
 	defer resp.Body.Close()
-	// A body that drips or breaks off is as good as its beginning: the status is
-	// the answer.
+	// A body that drips or breaks off is as good as its beginning.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
 	if err := statusError(resp); err != nil {
 		if resp.StatusCode < http.StatusInternalServerError {
@@ -208,9 +203,8 @@ func (k *Client) explain(err error) (silent bool, why error) {
 // maxFile is far above any token and any bundle of certificates, in bytes.
 const maxFile = 4 << 20
 
-// Validate checks the values of the kubelet's flags. A file that does not exist yet is a
-// transient condition, and no error. The error is one line that names the flag, the value
-// and the allowed ones.
+// Validate checks the values of the kubelet's flags. A file may be missing for a while.
+// The error is one line that names the flag, the value and the allowed ones.
 func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 	secure := false
 	for _, f := range []struct{ flag, value, example string }{
@@ -239,9 +233,8 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 	return nil
 }
 
-// endpoint is one URL of the kubelet with the client that asks it. The client talks to
-// that host only: it asks no proxy and follows no redirect. It keeps a connection between
-// two samples.
+// endpoint is one URL of the kubelet with its client, which talks to that host only: it asks
+// no proxy and follows no redirect. It keeps a connection between two samples.
 type endpoint struct {
 	url, tokenFile string
 	client         *http.Client

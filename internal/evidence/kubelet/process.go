@@ -141,8 +141,7 @@ type Finder struct {
 	ProcFS string
 	// Root is put before every other path; "" outside tests.
 	Root string
-	// Serves reports whether runtime.v1 is served at a socket; nil: the usual places are
-	// not tried.
+	// Serves reports whether a socket serves runtime.v1; nil: usual places are not tried.
 	Serves func(ctx context.Context, path string) bool
 
 	kubelet Process

@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxProcFile bounds one file of /proc or of a cgroup. Only
-// /proc/locks ever comes near it.
+// maxProcFile bounds one file of /proc or of a cgroup, in bytes.
 const maxProcFile = 1 << 20
 
 // Path returns the path of a file of a process.
@@ -65,8 +64,7 @@ func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
 }
 
-// Numbers lists the entries of a directory that are numbers, at most limit of them: of /proc
-// the processes, of /proc/PID/task the threads.
+// Numbers lists the entries of a directory that are numbers, at most limit of them.
 func Numbers(dir string, limit int) (out []int, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {

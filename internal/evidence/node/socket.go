@@ -41,27 +41,22 @@ type Socket struct {
 	State uint8
 	// Cookie never occurs again while the kernel runs, unlike the inode.
 	Cookie uint64
-	// Name is what bind(2) was given: a path as it was spelled then, or @ and a
-	// name in the abstract namespace.
+	// Name is the path as bind(2) was given it, or @ and an abstract name.
 	Name string
 	// File is the socket's file. A server's end has its listener's.
 	File FileID
-	// Peer is the inode of the other end; 0 when that end is not accepted yet
-	// or is gone.
+	// Peer is the inode of the other end; 0 when it is not accepted yet, or gone.
 	Peer uint32
-	// RQueue and WQueue are, for a listener, the connections that wait and the
-	// most that fit. For a connected stream RQueue is the bytes that this end has
-	// yet to read, and WQueue the memory, in bytes, that holds the data that it has
-	// written and the other end has yet to read: the kernel's overhead counts,
-	// so 277 writes of 10 bytes are 208 KiB.
+	// RQueue and WQueue are the connections that wait at a listener and the most that fit.
+	// Of a connected stream they are the bytes that this end has yet to read, and the
+	// memory, in bytes, of what the other end has: 277 writes of 10 bytes take 208 KiB.
 	RQueue, WQueue uint32
 }
 
 // Listens reports whether the socket is a listening stream socket.
 func (s Socket) Listens() bool { return s.State == Listening && s.Kind == unix.SOCK_STREAM }
 
-// FileID tells a socket's file from all others, as far as sock_diag does: it
-// has the inode's lower 32 bits.
+// FileID tells files apart as far as sock_diag does: by the inode's lower 32 bits.
 type FileID struct {
 	Device uint64 // as of stat(2)
 	Inode  uint32

@@ -26,8 +26,7 @@ import (
 const (
 	// maxProcesses bounds the processes of one pass.
 	maxProcesses = 32768
-	// slowTimeout limits the wait for a file that may block, slowReaders the reads that
-	// hang.
+	// slowTimeout limits the wait for a file that may block, slowReaders those that do.
 	slowTimeout = 200 * time.Millisecond
 	slowReaders = 4
 	// maxArgs bounds the arguments of a process, in bytes.
