@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/server"
 )
 
@@ -54,8 +55,6 @@ func newStatusCommand() *cobra.Command {
 // watch prints the status every second until ctx is done. An error is printed in
 // its place, and the next attempt follows.
 func watch(ctx context.Context, out io.Writer, stream bool, show func() (int, error)) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	for {
 		switch {
 		case stream: // of documents
@@ -67,10 +66,8 @@ func watch(ctx context.Context, out io.Writer, stream bool, show func() (int, er
 		if _, err := show(); err != nil && ctx.Err() == nil {
 			_, _ = fmt.Fprintln(out, err)
 		}
-		select {
-		case <-ctx.Done():
+		if !bounded.Sleep(ctx, time.Second) {
 			return nil
-		case <-tick.C:
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -102,8 +101,6 @@ func (c *Config) Validate() error {
 	case c.RelistPeriod >= c.RelistThreshold:
 		return fmt.Errorf("--relist-period: %s must be shorter than --relist-threshold, which is %s",
 			c.RelistPeriod, c.RelistThreshold)
-	case !slices.Contains(relist.Modes(), c.Events):
-		return fmt.Errorf("--events: %q: want off, hint or evented", c.Events)
 	case c.Events == relist.Evented && c.RelistPeriod > relist.EventedPeriod:
 		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, "+
 			"which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)

@@ -44,7 +44,7 @@ type Daemon struct {
 
 	metrics   *exporter.Metrics
 	gatherer  prometheus.TransactionalGatherer
-	incidents *incident.Recorder // nil unless the daemon remembers
+	incidents *incident.Recorder
 
 	client   *cri.Client // the held connection
 	endpoint atomic.Pointer[health.Endpoint]
@@ -116,6 +116,7 @@ func (d *Daemon) run(tasks ...task) { d.tasks = append(d.tasks, tasks...) }
 // remember opens the state directory.
 func (d *Daemon) remember(build exporter.Build) (err error) {
 	d.shown = map[string]shown{}
+	d.incidents = incident.New(incident.Dir(d.cfg.StateDir), build.Version, d.log, d.metrics.IncidentOpened)
 	if d.cfg.StateDir == "" {
 		return nil
 	}
@@ -128,7 +129,6 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 		return err
 	}
 	d.metrics.Restore(d.restored.written, d.restored.Recent)
-	d.incidents = incident.New(incident.Dir(d.cfg.StateDir), build.Version, d.log, d.metrics.IncidentOpened)
 	d.shown["state"] = state
 	d.run(d.incidents.Run, state.Run)
 	return nil
@@ -174,11 +174,9 @@ func (d *Daemon) watch() {
 func (d *Daemon) serve(build exporter.Build) {
 	opts := server.HandlerOptions{
 		Build: build, Recent: d.metrics.Recent, Log: d.log, Judged: func() time.Time { return d.Published().At },
+		Incident: d.incidents.Get,
 	}
 	opts.Node, _ = os.Hostname() // only for the page's title
-	if d.incidents != nil {
-		opts.Incident = d.incidents.Get
-	}
 	handler := func(access server.Access) http.Handler {
 		opts.Access = access
 		return server.NewHandler(d, d.gatherer, opts)
@@ -226,9 +224,4 @@ func (d *Daemon) Published() *health.Snapshot { return d.published.Load() }
 func (d *Daemon) Snapshot(now time.Time) health.Snapshot { return d.Published().AsOf(now) }
 
 // Incidents returns the heads of the incidents, newest first.
-func (d *Daemon) Incidents() []incident.Summary {
-	if d.incidents == nil {
-		return nil
-	}
-	return d.incidents.List()
-}
+func (d *Daemon) Incidents() []incident.Summary { return d.incidents.List() }

@@ -110,9 +110,7 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 			d.notified = now
 			d.notify(sd.SdNotifyWatchdog + "\nSTATUS=" + view.Line(s))
 		}
-		if d.incidents != nil {
-			d.incidents.Judged(s)
-		}
+		d.incidents.Judged(s)
 		d.logParts(&s.Facts)
 		d.setAlert(s, now)
 	}

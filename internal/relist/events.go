@@ -20,9 +20,6 @@ const (
 	Evented Mode = "evented"
 )
 
-// Modes lists the modes.
-func Modes() []Mode { return []Mode{Off, Hint, Evented} }
-
 // The period and the threshold of a kubelet that relies on events
 // (pkg/kubelet/kubelet.go, eventedPlegRelistPeriod and eventedPlegRelistThreshold).
 const (

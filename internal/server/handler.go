@@ -35,7 +35,7 @@ type Source interface {
 	Incidents() []incident.Summary
 }
 
-// HandlerOptions are what a handler needs besides the source. Fields may be nil.
+// HandlerOptions are what a handler needs besides the source. Fields but Incident may be nil.
 type HandlerOptions struct {
 	Build exporter.Build
 	Node  string // the host's name
@@ -76,10 +76,8 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	mux.HandleFunc("GET "+view.PathReady, h.ready)
 	mux.HandleFunc("GET "+view.PathStatus, h.status)
 	mux.HandleFunc("GET "+view.PathIncidents, h.onlyFull(h.incidents))
-	if opts.Incident != nil {
-		mux.HandleFunc("GET "+view.PathIncidents+"/{id}", h.onlyFull(h.oneIncident))
-		mux.HandleFunc("GET "+view.PathIncidentPages+"/{id}", h.onlyFull(h.oneIncident))
-	}
+	mux.HandleFunc("GET "+view.PathIncidents+"/{id}", h.onlyFull(h.oneIncident))
+	mux.HandleFunc("GET "+view.PathIncidentPages+"/{id}", h.onlyFull(h.oneIncident))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { h.document(r).ServePage(w, r) })
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
 		h.missing(w, r, "no such page; / lists what there is")
