@@ -56,12 +56,12 @@ type Dialer struct {
 	path atomic.Pointer[string]         // of the last turn
 	// moved holds the news that another socket listens at the path: a connection that waits
 	// for the one before is given up, and the new one is probed.
-	kick, moved chan struct{}
+	kick, moved bounded.Signal
 }
 
 // NewDialer returns a Dialer that has yet to run.
 func NewDialer(opts DialOptions) *Dialer {
-	d := &Dialer{opts: opts, kick: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	d := &Dialer{opts: opts, kick: bounded.NewSignal(), moved: bounded.NewSignal()}
 	d.last.Store(&health.HopProbe{})
 	d.path.Store(new(string))
 	return d
@@ -77,15 +77,7 @@ func (d *Dialer) Source() (s health.Source, ok bool) {
 }
 
 // ProbeNow asks for a probe now rather than at the end of the period.
-func (d *Dialer) ProbeNow() { wake(d.kick) }
-
-// wake leaves a request in a channel that holds one.
-func wake(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
+func (d *Dialer) ProbeNow() { d.kick.Send() }
 
 // Run probes until ctx ends, one probe at a time, and then returns nil.
 func (d *Dialer) Run(ctx context.Context) error {

@@ -115,7 +115,7 @@ func TestDialMoved(t *testing.T) {
 	if err := os.Rename(path+"r", path); err != nil {
 		t.Fatal(err)
 	}
-	wake(d.moved)
+	d.moved.Send()
 	for p := d.next(t); !p.OK; p = d.next(t) {
 		if p.Cause != health.CauseTimeout || time.Since(p.At) > 20*time.Second { // it may take 50 ms to answer
 			t.Fatalf("%+v", p)

@@ -51,7 +51,7 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 	v, before := health.Queue{At: time.Now(), Listening: found}, q.last
 	if found && s.Cookie != q.cookie {
 		if before = (health.Queue{}); q.cookie != 0 {
-			wake(q.hop.dialer.moved)
+			q.hop.dialer.moved.Send()
 		}
 		q.cookie = s.Cookie
 	}

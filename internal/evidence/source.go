@@ -157,12 +157,12 @@ type Sampler struct {
 	sources []Source
 	notify  func() // called when a source fails or asks to be sampled again at once, and when that ends
 	alert   atomic.Bool
-	wake    chan struct{}
+	wake    bounded.Signal
 	jitter  func(least time.Duration) time.Duration
 }
 
 func newSampler(notify func(), sources ...Source) *Sampler {
-	return &Sampler{sources: sources, notify: notify, wake: make(chan struct{}, 1), jitter: jitter}
+	return &Sampler{sources: sources, notify: notify, wake: bounded.NewSignal(), jitter: jitter}
 }
 
 func jitter(least time.Duration) time.Duration { return least + rand.N(tick/2) } //nolint:gosec // no secret
@@ -170,7 +170,7 @@ func jitter(least time.Duration) time.Duration { return least + rand.N(tick/2) }
 // Alert sets whether something may be wrong: each source is then due every Every ticks.
 func (s *Sampler) Alert(on bool) {
 	if !s.alert.Swap(on) && on {
-		wake(s.wake)
+		s.wake.Send()
 	}
 }
 
