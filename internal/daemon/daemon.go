@@ -72,7 +72,9 @@ type loopObserver struct {
 // Event implements relist.Observer.
 func (o loopObserver) Event(e relist.Event) {
 	if o.Metrics.Event(e); e.Type != relist.ContainerChanged {
-		o.log.Debug("pod lifecycle event", zap.Inline(e))
+		o.log.Debug("pod lifecycle event", zap.String("type", string(e.Type)), zap.String("pod_uid", e.PodUID),
+			zap.String("pod", e.PodName), zap.String("namespace", e.PodNamespace), zap.String("container_id", e.ID),
+			zap.Bool("sandbox", e.Sandbox), zap.String("container", e.Name))
 	}
 }
 

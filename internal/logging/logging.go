@@ -21,15 +21,11 @@ const (
 // Sync waits up to 200 ms until the queued lines are written.
 func New(level zapcore.Level, format string, w io.Writer) *zap.Logger {
 	enc := encoder(format)
-	q := newQueue(w, func(dropped uint64) []byte {
-		b, err := enc.EncodeEntry(zapcore.Entry{
+	direct := zapcore.NewCore(enc, zapcore.AddSync(w), level)
+	q := newQueue(w, func(dropped uint64) error {
+		return direct.Write(zapcore.Entry{
 			Level: zapcore.WarnLevel, Time: time.Now(), Message: fmt.Sprintf("%d log lines were dropped", dropped),
 		}, nil)
-		if err != nil {
-			return nil
-		}
-		defer b.Free()
-		return append([]byte(nil), b.Bytes()...)
 	})
 	return zap.New(zapcore.NewCore(enc, q, level), zap.ErrorOutput(q))
 }

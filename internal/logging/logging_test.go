@@ -33,7 +33,7 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 func TestLogNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &slowWriter{free: make(chan struct{})}
-		q := newQueue(w, func(n uint64) []byte { return fmt.Appendf(nil, "%d dropped\n", n) })
+		q := newQueue(w, func(n uint64) error { _, err := fmt.Fprintf(w, "%d dropped\n", n); return err })
 		const extra = 100
 		for i := range backlog + 1 + extra {
 			_, _ = fmt.Fprintf(q, "line %d\n", i)

@@ -2,11 +2,12 @@ package logging
 
 import (
 	"bytes"
-	"fmt"
+	"context"
 	"io"
 	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -22,7 +23,7 @@ const (
 // written with the next line that succeeds.
 type queue struct {
 	w       io.Writer
-	note    func(dropped uint64) []byte
+	note    func(dropped uint64) error // writes it to w
 	lines   chan line
 	dropped atomic.Uint64
 }
@@ -34,7 +35,7 @@ type line struct {
 	done chan struct{}
 }
 
-func newQueue(w io.Writer, note func(dropped uint64) []byte) *queue {
+func newQueue(w io.Writer, note func(dropped uint64) error) *queue {
 	q := &queue{w: w, note: note, lines: make(chan line, backlog)}
 	go q.run()
 	return q
@@ -63,7 +64,7 @@ func (q *queue) run() {
 			continue
 		}
 		if n := q.dropped.Swap(0); n > 0 {
-			if _, err := q.w.Write(q.note(n)); err != nil {
+			if q.note(n) != nil {
 				q.dropped.Add(n)
 			}
 		}
@@ -72,17 +73,11 @@ func (q *queue) run() {
 
 // Sync waits until the queued lines are written, for at most 200 ms.
 func (q *queue) Sync() error {
-	done := make(chan struct{})
-	timeout := time.NewTimer(syncTimeout)
-	defer timeout.Stop()
-	select {
-	case q.lines <- line{done: done}:
-		select {
-		case <-done:
-			return nil
-		case <-timeout.C:
-		}
-	case <-timeout.C:
-	}
-	return fmt.Errorf("flush the log: not written within %s", syncTimeout)
+	var written bounded.Slot[struct{}]
+	_, err := written.Do(context.Background(), syncTimeout, func(context.Context) (struct{}, error) {
+		done := make(chan struct{})
+		q.lines <- line{done: done}
+		return <-done, nil
+	})
+	return err
 }

@@ -97,7 +97,7 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 func (l *Loop) settle(w work) {
 	p := w.who
 	if len(w.events) == 0 && w.reinspect {
-		w.events = []Event{{Type: PodSync, PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace}}
+		w.events = []Event{{PodSync, &cri.Entry{PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace}}}
 	}
 	w.reinspect, w.failures = false, 0
 	if w.old = w.cur; w.cur == nil {

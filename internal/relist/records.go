@@ -8,39 +8,29 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// plegState is a container's state as the generic PLEG compares it.
-type plegState uint8
+// gone is the state of an id that is not listed.
+const gone = cri.State(cri.NumStates)
 
-const (
-	gone plegState = iota
-	running
-	exited
-	unknown // created counts as unknown, as in the kubelet (convertState)
-)
-
-func stateOf(e *cri.Entry) plegState {
-	switch e.State {
-	case cri.StateRunning:
-		return running
-	case cri.StateExited:
-		return exited
-	default:
-		return unknown
+// stateOf returns a state as the generic PLEG compares it (kubelet convertState).
+func stateOf(e *cri.Entry) cri.State {
+	if e.State == cri.StateCreated {
+		return cri.StateUnknown
 	}
+	return e.State
 }
 
 // eventsFor returns the events of a change of state (kubelet generateEvents).
-func eventsFor(from, to plegState) []EventType {
+func eventsFor(from, to cri.State) []EventType {
 	switch {
 	case from == to:
 		return nil
-	case to == running:
+	case to == cri.StateRunning:
 		return []EventType{ContainerStarted}
-	case to == exited:
+	case to == cri.StateExited:
 		return []EventType{ContainerDied}
-	case to == unknown:
+	case to == cri.StateUnknown:
 		return []EventType{ContainerChanged}
-	case from == exited:
+	case from == cri.StateExited:
 		return []EventType{ContainerRemoved}
 	default:
 		return []EventType{ContainerDied, ContainerRemoved}
@@ -63,7 +53,7 @@ func (p *pod) all() []*cri.Entry {
 	return p.items
 }
 
-func (p *pod) state(id string) plegState {
+func (p *pod) state(id string) cri.State {
 	for _, e := range p.all() {
 		if e.ID == id {
 			return stateOf(e)
@@ -135,10 +125,7 @@ func (r *record) events() (events []Event) {
 				continue // among the old ones
 			}
 			for _, t := range eventsFor(was, r.cur.state(e.ID)) {
-				events = append(events, Event{
-					Type: t, PodUID: r.who.uid, PodName: r.who.name, PodNamespace: r.who.namespace,
-					ID: e.ID, Sandbox: e.Sandbox, Name: e.Name,
-				})
+				events = append(events, Event{t, e})
 			}
 		}
 	}
@@ -177,9 +164,6 @@ func updatePod(records map[string]*record, uid string, now *pod) (w work, ok boo
 	if r == nil {
 		r = &record{}
 		records[uid] = r
-	}
-	if r.old != nil && now != nil && now.name == "" {
-		now.name, now.namespace = r.old.name, r.old.namespace
 	}
 	r.cur = now
 	r.who = cmp.Or(now, r.who)
