@@ -1,13 +1,11 @@
 package server
 
 import (
-	"bytes"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.yaml.in/yaml/v2"
@@ -23,12 +21,11 @@ func FullAccess(*http.Request) bool { return true }
 // LocalOrAuthenticated gives access to clients on loopback, and to those that
 // passed the authentication which the web configuration in file demands.
 func LocalOrAuthenticated(file string) Access {
-	config := &webAuth{file: file}
 	return func(r *http.Request) bool {
 		if local(r) {
 			return true
 		}
-		users, certs := config.demands()
+		users, certs := demands(file)
 		_, _, password := r.BasicAuth()
 		return users && password || certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	}
@@ -54,32 +51,14 @@ func local(r *http.Request) bool {
 	return strings.EqualFold(host, "localhost") || err == nil && to.Unmap().IsLoopback()
 }
 
-// webAuth is what a web configuration demands, parsed once per change of its file.
-// The toolkit follows changes too: a file that stops demanding authentication must
-// not continue to give access.
-type webAuth struct {
-	file string
-
-	mu           sync.Mutex
-	parsed       []byte
-	users, certs bool
-}
-
-// demands returns whether the file demands a password, or a verified certificate, of
-// every client.
-func (a *webAuth) demands() (users, certs bool) {
-	content, err := os.ReadFile(a.file)
-	if err != nil {
+// demands returns whether a web configuration demands a password, or a verified certificate,
+// of every client. The toolkit reads the file for each request too: one that stops
+// demanding authentication must not continue to give access.
+func demands(file string) (users, certs bool) {
+	var c web.Config
+	content, err := os.ReadFile(file)
+	if err != nil || yaml.UnmarshalStrict(content, &c) != nil {
 		return false, false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !bytes.Equal(content, a.parsed) {
-		var c web.Config
-		if yaml.UnmarshalStrict(content, &c) != nil {
-			c = web.Config{}
-		}
-		a.parsed, a.users, a.certs = content, len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
-	}
-	return a.users, a.certs
+	return len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
 }

@@ -97,7 +97,7 @@ func (s *Server) Run(ctx context.Context) error {
 // The web configuration was valid when plegd started; it may have been edited since.
 func (s *Server) keep(ctx context.Context, e *endpoint, attempted func()) {
 	defer attempted() // ctx may be done already
-	for ctx.Err() == nil {
+	for ok := ctx.Err() == nil; ok; ok = bounded.Sleep(ctx, s.retry) {
 		var l net.Listener
 		err := validateWebConfig(s.webConfig)
 		if err == nil {
@@ -111,7 +111,6 @@ func (s *Server) keep(ctx context.Context, e *endpoint, attempted func()) {
 				s.set(e, err)
 			}
 		}
-		bounded.Sleep(ctx, s.retry)
 	}
 }
 
