@@ -51,14 +51,16 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
 	target, unknown := e.sweep.target()
-	switch helpers := e.helpersOf(ctx, e.runtime(), target.ID); {
-	case target.ID != "":
+	if target.ID != "" {
 		c.Links = append(c.Links, targetLink(target))
-		e.fromTarget(ctx, &c, target, helpers)
-	case s.OthersAnswered() && s.General && len(helpers) > 0:
+	}
+	switch helpers := e.helpersOf(ctx, e.runtime(), target.ID); {
+	case len(helpers) > 0 && (target.ID != "" || s.General && s.OthersAnswered()):
 		// A helper that began before the call may have the lock that it waits for.
 		e.follow(ctx, &c, helpers[0].PID)
-	case s.OthersAnswered() && s.General:
+	case target.ID != "":
+		e.fromTarget(ctx, &c, target)
+	case s.General && s.OthersAnswered():
 		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
 	case s.OthersAnswered():
 		c.Unknown = unknown
@@ -86,13 +88,9 @@ func targetLink(t Target) health.Link {
 	}
 }
 
-// fromTarget continues with the helper, shim or conmon of a container or sandbox. Where
-// that is idle the lock is held inside the runtime, by a thread that may wait for a mount.
-func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target, helpers []node.Process) {
-	if len(helpers) > 0 {
-		e.follow(ctx, c, helpers[0].PID)
-		return
-	}
+// fromTarget continues with the shim or conmon of a container or sandbox. Where that is
+// idle the lock is held inside the runtime, by a thread that may wait for a mount.
+func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
 	n := len(c.Links)
 	pid, why := e.shimOf(ctx, t)
 	if pid != 0 {
@@ -179,7 +177,7 @@ func run(ctx context.Context, ask Asker, targets []Target, may func() bool) swee
 	calls.SetLimit(sweepInFlight)
 	var mu sync.Mutex
 	for _, t := range targets {
-		if !sleep(asking, sweepSpacing) {
+		if time.Sleep(sweepSpacing); asking.Err() != nil {
 			break
 		}
 		calls.Go(func() error {

@@ -74,7 +74,7 @@ func (e *Explorer) waitOf(ctx context.Context, p node.Process) wait {
 	}
 	switch len(f.found) {
 	case 0:
-		return f.alone(ctx)
+		return f.alone()
 	case 1:
 		return f.found[0]
 	}
@@ -209,8 +209,8 @@ func kernelWait(t thread) wait {
 }
 
 // alone is the wait of a process without a visible wait for anything outside of it.
-func (f *waiting) alone(ctx context.Context) wait {
-	if out, ok := f.throttled(ctx); ok {
+func (f *waiting) alone() wait {
+	if out, ok := f.throttled(); ok {
 		return out
 	}
 	passed := f.now.at.Sub(f.before.at)
@@ -248,17 +248,18 @@ func (f *waiting) asleepText() string {
 
 // throttled is the wait of a process whose cgroup has a CPU quota that takes the CPU from
 // it most of the time; ok is false for any other process.
-func (f *waiting) throttled(ctx context.Context) (out wait, ok bool) {
-	groups, err := f.tree.Of(f.pid)
+func (f *waiting) throttled() (out wait, ok bool) {
+	groups, _ := f.tree.Of(f.pid) // of nothing there is no quota
 	before := map[string]node.CPUStat{}
 	for dir := range f.tree.Up(groups, "cpu") {
 		if s, ok := node.ReadCPUStat(dir); ok && node.HasQuota(dir) {
 			before[dir] = s
 		}
 	}
-	if err != nil || len(before) == 0 || !sleep(ctx, quotaWindow) {
+	if len(before) == 0 {
 		return wait{}, false
 	}
+	time.Sleep(quotaWindow)
 	for dir, path := range f.tree.Up(groups, "cpu") { // the topmost comes last
 		now, _ := node.ReadCPUStat(dir)
 		b, had := before[dir]

@@ -202,16 +202,6 @@ func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []node.
 // age is how long a process has run.
 func age(p node.Process) time.Duration { return node.Uptime() - node.TicksToDuration(p.Start) }
 
-// sleep waits; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
 // thread is a thread at the moment of a look, and where it waits in the kernel.
 type thread struct {
 	node.Process
@@ -246,8 +236,11 @@ type waiting struct {
 // look returns two looks at a process; ok is false when it has ended.
 func (e *Explorer) look(ctx context.Context, pid int) (f *waiting, ok bool) {
 	f = &waiting{Explorer: e, pid: pid, calls: map[string]int{}, lockPaths: map[string]string{}}
-	ok = f.once(ctx, &f.before) && sleep(ctx, betweenLooks) && f.once(ctx, &f.now)
-	return f, ok && f.now.threads[pid].ID() == f.before.threads[pid].ID()
+	if !f.once(ctx, &f.before) {
+		return f, false
+	}
+	time.Sleep(betweenLooks)
+	return f, f.once(ctx, &f.now) && f.now.threads[pid].ID() == f.before.threads[pid].ID()
 }
 
 // once reads the threads and sockets of a process; false when it has ended.
