@@ -107,17 +107,12 @@ var usualSockets = []string{
 // ParseEndpoint returns the socket's path of an endpoint: an absolute path or a
 // unix:// URL. The error names the value and the allowed ones.
 func ParseEndpoint(endpoint string) (string, error) {
-	path, isURL := strings.CutPrefix(endpoint, "unix://")
+	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
 	switch {
-	case !isURL && strings.Contains(endpoint, "://"):
-		return "", fmt.Errorf("%q: want an absolute path or a unix:// URL: "+
-			"plegd watches a runtime on its own node", endpoint)
 	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("%q: want an absolute path, "+
-			"as in %[2]s or unix://%[2]s", endpoint, usualSockets[0])
-	}
-	path = filepath.Clean(path)
-	if len(path) > maxSocketPath {
+		return "", fmt.Errorf("%q: want an absolute path, as in %[2]s or unix://%[2]s: "+
+			"plegd watches a runtime on its own node", endpoint, usualSockets[0])
+	case len(path) > maxSocketPath:
 		return "", fmt.Errorf("%q: want a path of at most %d bytes, the longest that a unix socket can have; "+
 			"this one has %d", endpoint, maxSocketPath, len(path))
 	}

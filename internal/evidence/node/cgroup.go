@@ -150,9 +150,6 @@ func (t CgroupTree) Frozen(m Cgroups) (path string, frozen bool) {
 				path, frozen = level, true
 			}
 		}
-		if frozen {
-			break
-		}
 	}
 	return path, frozen
 }
@@ -173,12 +170,11 @@ const noLimit = 1 << 60
 
 // Limit reads a limit; 0 for none.
 func Limit(path string) int64 {
-	switch n := Number(path); {
-	case n < 0, n >= noLimit: // "max" is no number
+	n := Number(path)
+	if n < 0 || n >= noLimit { // "max" is no number
 		return 0
-	default:
-		return max(n, 1) // a limit of 0 is one
 	}
+	return max(n, 1) // a limit of 0 is one
 }
 
 // Counters reads lines of a name and a number, as of cpu.stat. An invalid line is left out.

@@ -184,12 +184,9 @@ const (
 // brackets included: it ends at the last bracket.
 func ParseStat(b []byte) (Process, error) {
 	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	if from < 2 || to < from {
-		return Process{}, errors.New("not the stat file of a process")
-	}
 	fields := strings.Fields(string(b[to+1:]))
-	if len(fields) <= statStart || len(fields[0]) != 1 {
-		return Process{}, errors.New("the stat file of a process is cut off")
+	if from < 2 || to < from || len(fields) <= statStart || len(fields[0]) != 1 {
+		return Process{}, errors.New("not the whole stat file of a process")
 	}
 	pid, failed := strconv.ParseUint(string(b[:from-1]), 10, 31)
 	ppid, noParent := strconv.ParseUint(fields[statPPID], 10, 31)
