@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,27 +48,33 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	older, newer := readExample(t), readExample(t)
 	newer.ID, newer.Opened = "20261122T030245Z-00000f", newer.Opened.AddDate(0, 0, 1)
 	dir := stateDir(t, older, newer)
-	flags := []string{"--state-dir=" + dir, "--control-socket=" + filepath.Join(dir, "none.sock")}
-
-	code, out, errs := plegd(t, append([]string{"incidents", "-o", "json"}, flags...)...)
+	none, stuck := filepath.Join(dir, "none.sock"), filepath.Join(dir, "stuck.sock")
+	listener, err := net.Listen("unix", stuck) // of a daemon that accepts and does not answer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ask := func(state, socket string, args ...string) (code int, out, errs string) {
+		return plegd(t, slices.Concat([]string{"incidents"}, args, []string{"--state-dir=" + state, "--control-socket=" + socket})...)
+	}
+	_, out, _ := ask(dir, none, "-o", "json")
 	var list []incident.Summary
-	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) != 2 || list[0].ID != newer.ID {
-		t.Errorf("exit %d, %v: %s%s", code, err, out, errs)
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 || list[0].ID != newer.ID {
+		t.Errorf("%v: %s", err, out)
 	}
-	code, out, _ = plegd(t, append([]string{"incidents"}, flags...)...)
-	if code != 0 || strings.Index(out, newer.ID) > strings.Index(out, older.ID) || strings.Count(out, "\n") != 3 {
-		t.Errorf("exit %d:\n%s", code, out)
+	_, out, _ = ask(dir, none, older.ID, "-o", "json")
+	if one, err := incident.Decode([]byte(out)); err != nil || len(one.Timeline) != len(older.Timeline) {
+		t.Error(err)
 	}
-	code, out, _ = plegd(t, append([]string{"incidents", older.ID, "-o", "json"}, flags...)...)
-	if one, err := incident.Decode([]byte(out)); err != nil || code != 0 || len(one.Timeline) != len(older.Timeline) {
-		t.Errorf("exit %d, %v", code, err)
+	if code, out, errs := ask(dir, stuck, older.ID); code != 0 || !strings.Contains(out, older.Reason) ||
+		!strings.Contains(errs, "no answer from "+stuck) || strings.Count(errs, "\n") != 1 {
+		t.Errorf("of a stuck daemon: exit %d: %s%s", code, out, errs)
 	}
-	code, out, _ = plegd(t, append([]string{"incidents", older.ID}, flags...)...)
-	if code != 0 || !strings.Contains(out, older.Reason) {
-		t.Errorf("exit %d:\n%s", code, out)
+	if code, _, errs := ask(filepath.Join(dir, "nowhere"), none); code != 3 || !strings.Contains(errs, none) || !strings.Contains(errs, "nowhere") {
+		t.Errorf("with nothing to read: exit %d: %s", code, errs)
 	}
 	for _, id := range []string{"20261121T030245Z-ffffff", "20261121T030405Z-00000F", "", "nonsense", "../../etc/passwd"} {
-		code, out, errs = plegd(t, append([]string{"incidents", id}, flags...)...)
+		code, out, errs := ask(dir, none, id)
 		if code != 3 || out != "" || !strings.Contains(errs, "unknown incident") || strings.Count(errs, "\n") != 1 {
 			t.Errorf("%s: exit %d: %s%s", id, code, out, errs)
 		}
@@ -75,23 +82,9 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(incident.Dir(dir), "20261121T030245Z-eeeeee.json"), []byte("half"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs = plegd(t, append([]string{"incidents"}, flags...)...)
-	if code != 0 || strings.Count(out, "\n") != 3 || !strings.Contains(errs, "1 files") {
-		t.Errorf("with half a file: exit %d: %s%s", code, out, errs)
-	}
-	socket := filepath.Join(dir, "stuck.sock") // of a daemon that accepts and does not answer
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	code, out, errs = plegd(t, "incidents", older.ID, "--state-dir="+dir, "--control-socket="+socket)
-	if code != 0 || !strings.Contains(out, older.Reason) || !strings.Contains(errs, "no answer from "+socket) || strings.Count(errs, "\n") != 1 {
-		t.Errorf("of a stuck daemon: exit %d: %s%s", code, out, errs)
-	}
-	code, _, errs = plegd(t, "incidents", "--state-dir="+filepath.Join(dir, "nowhere"), "--control-socket="+filepath.Join(dir, "none.sock"))
-	if code != 3 || !strings.Contains(errs, "none.sock") || !strings.Contains(errs, "nowhere") {
-		t.Errorf("with nothing to read: exit %d: %s", code, errs)
+	code, out, errs := ask(dir, none)
+	if code != 0 || strings.Index(out, newer.ID) > strings.Index(out, older.ID) || strings.Count(out, "\n") != 3 || !strings.Contains(errs, "1 files") {
+		t.Errorf("beside half a file: exit %d: %s%s", code, out, errs)
 	}
 }
 
