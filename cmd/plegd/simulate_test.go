@@ -1,46 +1,121 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"io"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/fakeruntime"
 )
 
-// TestSimulateCommand runs the command and changes its failpoints by the other. TestSimulate of
-// internal/fakeruntime has the rest.
-func TestSimulateCommand(t *testing.T) {
+// lines are the lines that a command has written.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- strings.TrimSuffix(string(p), "\n")
+	return len(p), nil
+}
+
+// TestSimulate serves a runtime beside what a dead one has left, changes its failpoints by the
+// other command, also while a call hangs, and ends it.
+func TestSimulate(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
+	paths := []string{socket, fakeruntime.ControlSocket(socket)}
+	for _, path := range paths {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false)
+		_ = l.Close()
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r, w := io.Pipe()
-	code := make(chan int, 1)
+	said, code := make(lines, 100), make(chan int, 1)
 	go func() {
-		code <- execute(ctx, []string{"simulate", "--socket", socket, "--pods=3", "--containers=1", "--churn=0.5"}, io.Discard, w)
-		_ = w.Close()
+		code <- execute(ctx, []string{"simulate", "--socket", socket, "--pods=7", "--containers=3", "--failpoints=Status=1*error(Internal)"}, said, said)
 	}()
-	if !bufio.NewScanner(r).Scan() {
-		t.Fatal("it does not serve")
+	if first, want := <-said, "serving runtime.v1 at unix://"+socket+": 7 pods with 3 containers each; failpoints: Status=1*error(Internal)"; first != want {
+		t.Fatalf("first line\n%s\nwant\n%s", first, want)
 	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
+	for _, path := range paths {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v; want mode 0600", path, info.Mode(), err)
+		}
+	}
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := runtimeapi.NewRuntimeServiceClient(conn)
+	list := func(limit time.Duration) (int, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		all, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		return len(all.GetContainers()), err
+	}
+	if n, err := list(20 * time.Second); n != 21 || err != nil {
+		t.Errorf("%d containers, %v; want 21", n, err)
+	}
+	if _, err := c.Status(t.Context(), &runtimeapi.StatusRequest{}); status.Code(err) != codes.Internal {
+		t.Errorf("Status: %v", err)
+	}
+	hung := make(chan error, 1)
 	for _, tt := range []struct {
-		args []string
-		code int
-		want string
+		args       []string
+		code       int
+		want, said string // printed by the command, and by simulate
+		then       func()
 	}{
-		{[]string{"Status=2*hang->off"}, 0, "Status=2*hang->off\n"},
-		{nil, 0, "Status=2*hang->off\n"},
-		{[]string{"Status"}, 1, `"Status": want name=term`},
+		{[]string{"failpoints", "ListContainers=hang"}, 0, "ListContainers=hang\n", "failpoints: ListContainers=hang", func() {
+			go func() { _, err := list(20 * time.Second); hung <- err }()
+			if _, err := list(200 * time.Millisecond); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("the list does not hang: %v", err)
+			}
+		}},
+		{[]string{"failpoints"}, 0, "ListContainers=hang\n", "", nil},
+		{[]string{"failpoints", "off"}, 1, `"off": want name=term`, "", nil},
+		{[]string{"failpoints", ""}, 0, "\n", "failpoints: none", func() {
+			if err := <-hung; err != nil {
+				t.Errorf("after the failpoint went: %v", err)
+			}
+		}},
+		{nil, 1, "is in use", "", nil}, // a second one
 	} {
-		c, out, errOut := plegd(t, append([]string{"simulate", "failpoints", "--socket", socket}, tt.args...)...)
-		if c != tt.code || !strings.Contains(out+errOut, tt.want) || strings.Count(out+errOut, "\n") != 1 {
-			t.Errorf("%q: exit %d, %q, %q", tt.args, c, out, errOut)
+		got, out, errs := plegd(t, append([]string{"simulate", "--socket", socket}, tt.args...)...)
+		if got != tt.code || !strings.Contains(out+errs, tt.want) || strings.Count(out+errs, "\n") != 1 {
+			t.Errorf("%q: exit %d, %q, %q", tt.args, got, out, errs)
+		}
+		if tt.said != "" {
+			if line := <-said; line != tt.said {
+				t.Errorf("it says %q, want %q", line, tt.said)
+			}
+			tt.then()
 		}
 	}
 	cancel()
 	if c := <-code; c != 0 {
 		t.Errorf("exit %d after the signal, want 0", c)
+	}
+	for _, path := range paths {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s is left behind: %v", path, err)
+		}
+	}
+	if code, _, errs := plegd(t, "simulate", "failpoints", "--socket", socket); code != 1 || !strings.Contains(errs, "is plegd simulate running there?") {
+		t.Errorf("after the end: exit %d, %s", code, errs)
 	}
 }
