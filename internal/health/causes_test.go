@@ -60,17 +60,6 @@ func TestSeverityAsCause(t *testing.T) {
 	}
 }
 
-// TestNoStepAgainstUnknown: no step ends a process that is not known to be stuck.
-func TestNoStepAgainstUnknown(t *testing.T) {
-	f := hangingList()
-	f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkUnknown, Evidence: "8 threads"})
-	f.Evidence.Chain.Unknown = "what process 4711 waits for cannot be read"
-	v := Judge(&f, t0, nil)
-	if v.Reason != RuntimeListStall || contains(v.Next, "kill") || !contains(v.Next, "4711") {
-		t.Errorf("%s: %q", v.Reason, v.Next)
-	}
-}
-
 // suspicion is a call that is unanswered for some time, and the expected verdict.
 type suspicion struct {
 	unanswered      time.Duration

@@ -19,10 +19,9 @@ func noConnection(f *Facts, cause Cause) {
 	f.Calls = map[string]Call{"version": {LastOK: ago(6 * time.Second)}}
 }
 
-// TestNextWhereAStartWouldFail: "Start the runtime" is wrong where something stands at its
-// path, where a process that no longer serves still lives, and where another process has
-// inherited the listener.
-func TestNextWhereAStartWouldFail(t *testing.T) {
+// TestNext has cases in which another step would do nothing, or harm. "Start the runtime" is
+// wrong where something stands at its path, and where a process that no longer serves lives.
+func TestNext(t *testing.T) {
 	old := func() *Process {
 		return &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(time.Hour), OpenFDs: -1}
 	}
@@ -32,37 +31,74 @@ func TestNextWhereAStartWouldFail(t *testing.T) {
 			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: cause, Detail: "detail", FailedSince: ago(5 * time.Second)}
 		}
 	}
+	frozen := func(path string) func(*Facts) {
+		return func(f *Facts) {
+			f.Relist.InFlight = &InFlight{Start: ago(time.Second), Phase: PhaseListPodSandbox, PhaseStart: ago(time.Second)}
+			f.Evidence.Process = old()
+			f.Evidence.Process.Unit = "containerd.service"
+			f.Evidence.Cgroup = &Cgroup{At: t0, Frozen: true, Path: path}
+		}
+	}
 	for name, tt := range map[string]struct {
 		change           func(*Facts)
 		reason, next, no string
+		beside           string // must be active, too
 	}{
-		"the path is a directory":                                {func(f *Facts) { noConnection(f, CauseNotSocket) }, RuntimeNotListening, "Remove what stands at /run/c.sock", ""},
-		"and the held connection answers":                        {held(CauseNotSocket), RuntimeNotListening, "the runtime runs", "Start the runtime"},
-		"another socket's file, and the held connection answers": {held(CauseRefused), RuntimeNotListening, "the runtime runs", "Start the runtime"},
+		"the path is a directory":                                {func(f *Facts) { noConnection(f, CauseNotSocket) }, RuntimeNotListening, "Remove what stands at /run/c.sock", "", ""},
+		"and the held connection answers":                        {held(CauseNotSocket), RuntimeNotListening, "the runtime runs", "Start the runtime", ""},
+		"another socket's file, and the held connection answers": {held(CauseRefused), RuntimeNotListening, "the runtime runs", "Start the runtime", ""},
 		"a stop that hangs, the socket's file is gone": {func(f *Facts) {
 			noConnection(f, CauseMissing)
 			f.Evidence.Process = old()
-		}, RuntimeSocketMissing, "`kill -9 812`", "Start the runtime"},
+		}, RuntimeSocketMissing, "`kill -9 812`", "Start the runtime", ""},
 		"a stop that hangs, the file is left": {func(f *Facts) {
 			noConnection(f, CauseRefused)
 			f.Evidence.Process = old()
-		}, RuntimeNotListening, "`kill -9 812`", "Start the runtime"},
+		}, RuntimeNotListening, "`kill -9 812`", "Start the runtime", ""},
 		"a process that is gone": {func(f *Facts) {
 			noConnection(f, CauseRefused)
 			f.Evidence.Process = old()
 			f.Evidence.Process.Alive = false
-		}, RuntimeNotListening, "Start the runtime; ", "`kill"},
+		}, RuntimeNotListening, "Start the runtime; ", "`kill", ""},
 		"one that was last seen before": {func(f *Facts) {
 			noConnection(f, CauseRefused)
 			f.Evidence.Process = old()
 			f.Evidence.Process.At = ago(4 * time.Second)
-		}, RuntimeNotListening, "Start the runtime; ", "`kill"},
+		}, RuntimeNotListening, "Start the runtime; ", "`kill", ""},
+		"the unit is frozen": {frozen("/system.slice/containerd.service"), RuntimeFrozen, "`systemctl thaw containerd.service`", "", ""},
+		"a cgroup above it":  {frozen("/system.slice"), RuntimeFrozen, "`echo 0 >/sys/fs/cgroup/system.slice/cgroup.freeze`", "", ""},
+		"a debugger stops it": {func(f *Facts) {
+			frozen("")(f)
+			f.Evidence.Cgroup.Frozen, f.Evidence.Process.Threads = false, map[string]int{"T": 9}
+			f.Evidence.Chain = &Chain{At: t0, Links: []Link{
+				{Kind: KindCall, Name: "every call"}, {Kind: KindRuntime, PID: 812, Name: "containerd", State: LinkTraced},
+				{Kind: KindProcess, PID: 50, Name: "gdb", State: LinkAsleep},
+			}}
+		}, RuntimeFrozen, "pid 50 (gdb) traces pid 812", "", ""},
+		"a lock that another process holds is why it starts again and again": {func(f *Facts) {
+			noConnection(f, CauseRefused)
+			p := old()
+			p.Start, p.Restarts = ago(8*time.Second), []time.Time{ago(28 * time.Second), ago(18 * time.Second), ago(8 * time.Second)}
+			p.Lock = &LockWait{HolderPID: 9, HolderComm: "ctr", File: "/var/lib/containerd/meta.db", Since: ago(7 * time.Second)}
+			f.Evidence.Process = p
+		}, RuntimeStorageLocked, "", "", RuntimeRestarting},
+		"a process that is not known to be stuck": {func(f *Facts) {
+			*f = hangingList()
+			f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, PID: 4711, State: LinkUnknown, Evidence: "8 threads"})
+			f.Evidence.Chain.Unknown = "what process 4711 waits for cannot be read"
+		}, RuntimeListStall, "4711", "kill", ""},
+		"memory pressure beside a full queue, and quick lists": {func(f *Facts) {
+			f.Calls = map[string]Call{"list_containers": {LastOK: t0}}
+			f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 4097, Limit: 4096, WaitingSince: ago(5 * time.Second)}
+			f.Evidence.Node = &Node{At: t0, MemoryFull: 80, CPUIdle: -1}
+		}, AcceptStalled, "", "", NodePressure},
 	} {
 		f := healthyFacts(t0)
 		tt.change(&f)
 		v := Judge(&f, t0, nil)
-		if v.Reason != tt.reason || !strings.Contains(v.Next, tt.next) || tt.no != "" && strings.Contains(v.Next, tt.no) {
-			t.Errorf("%s: %s, %q; want %s, %q and not %q", name, v.Reason, v.Next, tt.reason, tt.next, tt.no)
+		if v.Reason != tt.reason || !strings.Contains(v.Next, tt.next) || tt.no != "" && strings.Contains(v.Next, tt.no) ||
+			tt.beside != "" && v.active(tt.beside) == nil {
+			t.Errorf("%s: %s, %q; want %s with %q, not %q, beside %s", name, listed(v), v.Next, tt.reason, tt.next, tt.no, tt.beside)
 		}
 	}
 }
@@ -89,23 +125,6 @@ func TestInheritedListener(t *testing.T) {
 	}
 }
 
-// TestThawsWhatIsFrozen: the step thaws the cgroup that is frozen, which may be above the
-// runtime's unit.
-func TestThawsWhatIsFrozen(t *testing.T) {
-	for path, want := range map[string]string{
-		"/system.slice/containerd.service": "`systemctl thaw containerd.service`",
-		"/system.slice":                    "`echo 0 >/sys/fs/cgroup/system.slice/cgroup.freeze`",
-	} {
-		f := healthyFacts(t0)
-		f.Relist.InFlight = &InFlight{Start: ago(time.Second), Phase: PhaseListPodSandbox, PhaseStart: ago(time.Second)}
-		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Unit: "containerd.service", OpenFDs: -1}
-		f.Evidence.Cgroup = &Cgroup{At: t0, Frozen: true, Path: path}
-		if v := Judge(&f, t0, nil); v.Reason != RuntimeFrozen || !strings.Contains(v.Next, want) {
-			t.Errorf("%s: %s, %q", path, v.Reason, v.Next)
-		}
-	}
-}
-
 // TestSlowOnAnIdleNode: a runtime under strace waits, and the node's CPUs are idle.
 func TestSlowOnAnIdleNode(t *testing.T) {
 	for idle, want := range map[float64]string{0.9: "", 0.1: NodePressure} {
@@ -115,21 +134,6 @@ func TestSlowOnAnIdleNode(t *testing.T) {
 		f.Evidence.Cgroup = &Cgroup{At: t0}
 		f.Evidence.Node = &Node{At: t0, CPUSome: 90, CPUIdle: idle}
 		named(t, fmt.Sprintf("CPUs idle for %.1f", idle), &f, want)
-	}
-}
-
-// TestLockedAtStart: a lock that another process holds is why the runtime starts again and
-// again.
-func TestLockedAtStart(t *testing.T) {
-	f := healthyFacts(t0)
-	noConnection(&f, CauseRefused)
-	f.Evidence.Process = &Process{
-		At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(8 * time.Second), OpenFDs: -1, RestartsTotal: 3,
-		Restarts: []time.Time{ago(28 * time.Second), ago(18 * time.Second), ago(8 * time.Second)},
-		Lock:     &LockWait{HolderPID: 9, HolderComm: "ctr", File: "/var/lib/containerd/meta.db", Since: ago(7 * time.Second)},
-	}
-	if v := Judge(&f, t0, nil); v.Reason != RuntimeStorageLocked || v.active(RuntimeRestarting) == nil {
-		t.Errorf("%s: %v", v.Reason, v.Active)
 	}
 }
 

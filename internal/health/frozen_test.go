@@ -1,7 +1,6 @@
 package health
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -28,21 +27,6 @@ func TestThawed(t *testing.T) {
 	f.Evidence.Process.Threads = map[string]int{"S": 8, "R": 1}
 	if v = Judge(&f, t0.Add(holdFor), v); v.Reason == RuntimeFrozen {
 		t.Error("frozen, though the threads run")
-	}
-}
-
-// TestTraced: the step is about the tracer of a runtime that a debugger stops.
-func TestTraced(t *testing.T) {
-	f := healthyFacts(t0)
-	hangs := t0.Add(-time.Second)
-	f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"T": 9}}
-	f.Relist.InFlight = &InFlight{Start: hangs, Phase: PhaseListPodSandbox, PhaseStart: hangs}
-	f.Evidence.Chain = &Chain{At: t0, Links: []Link{
-		{Kind: KindCall, Name: "every call"}, {Kind: KindRuntime, PID: 812, Name: "containerd", State: LinkTraced},
-		{Kind: KindProcess, PID: 50, Name: "gdb", State: LinkAsleep},
-	}}
-	if v := Judge(&f, t0, nil); v.Reason != RuntimeFrozen || !strings.Contains(v.Next, "pid 50 (gdb) traces pid 812") {
-		t.Errorf("%s: %s", v.Reason, v.Next)
 	}
 }
 

@@ -101,15 +101,3 @@ func judgeFile(t *testing.T, file string, add func(*Facts, time.Time) bool) *Ver
 	}
 	return Judge(&s.Facts, scenarioNow, nil)
 }
-
-// TestPressureBesideFullQueue: memory pressure is named beside an accept queue that is full,
-// although lists on the held connection are quick.
-func TestPressureBesideFullQueue(t *testing.T) {
-	f := healthyFacts(t0)
-	f.Calls = map[string]Call{"list_containers": {LastOK: t0}}
-	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 4097, Limit: 4096, WaitingSince: t0.Add(-5 * time.Second)}
-	f.Evidence.Node = &Node{At: t0, MemoryFull: 80, CPUIdle: -1}
-	if v := Judge(&f, t0, nil); v.Reason != AcceptStalled || v.active(NodePressure) == nil {
-		t.Errorf("%s", listed(v))
-	}
-}

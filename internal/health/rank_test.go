@@ -67,18 +67,6 @@ func TestStartIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestUnknownBesideWarnings: a failing list of a node that has had too many
-// containers for weeks is not known, and not too many containers.
-func TestUnknownBesideWarnings(t *testing.T) {
-	f := healthyFacts(t0)
-	failing(&f, 40, "Internal")
-	f.Calls = map[string]Call{"list_containers": {LastFailed: t0, LastErr: f.Relist.Last.Err}}
-	f.Pods = &Pods{Containers: map[string]int{"exited": 5200}}
-	if v := Judge(&f, t0, nil); v.Reason != Unknown || v.Active[0].Severity != SeverityCritical || v.active(TooManyContainers) == nil {
-		t.Errorf("%s", listed(v))
-	}
-}
-
 // TestBlind: a blind spot of plegd alone is no evidence about the node.
 func TestBlind(t *testing.T) {
 	f := healthyFacts(t0)
