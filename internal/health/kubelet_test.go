@@ -11,7 +11,6 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 	f := healthyFacts(t0)
 	f.Calls = map[string]Call{"version": {LastOK: t0}}
 	f.Evidence.Kubelet = &Kubelet{At: t0, Seen: true, FailedSince: t0.Add(-time.Minute), Detail: "syncloop failed"}
-	ago := func(d time.Duration) time.Time { return t0.Add(-d) }
 	for name, tt := range map[string]struct {
 		change func(*Facts)
 		want   string

@@ -101,22 +101,21 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 // TestThreadStuck is of pairs: the same wait in a pipe that nobody reads and in an idle
 // channel's place, in D and asleep, for long and for a moment.
 func TestThreadStuck(t *testing.T) {
-	since := func(d time.Duration) time.Time { return t0.Add(-d) }
 	for name, tt := range map[string]struct {
 		thread BlockedThread
 		want   string
 	}{
-		"a pipe that nobody reads":          {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, RuntimeThreadStuck},
-		"for a moment":                      {BlockedThread{Since: since(8 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, ""},
-		"journald does not read":            {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "sock_alloc_send_pskb"}, RuntimeThreadStuck},
-		"a FUSE request, not yet in D":      {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "request_wait_answer", Syscall: "openat"}, RuntimeStorageStall},
-		"a fanotify agent":                  {BlockedThread{Since: since(12 * time.Second), Channel: "fanotify_handle_event", Syscall: "openat"}, RuntimeStorageStall},
-		"a throttled disk":                  {BlockedThread{Since: since(time.Second), MostlySince: since(14 * time.Second), Channel: "io_schedule"}, RuntimeStorageStall},
-		"a disk that is busy for a moment":  {BlockedThread{Since: since(time.Second), MostlySince: since(5 * time.Second), Channel: "io_schedule"}, ""},
-		"a lock in the kernel":              {BlockedThread{Since: since(12 * time.Second), Channel: "cgroup_lock_and_drain_offline"}, RuntimeThreadStuck},
-		"a file lock has a row of its own":  {BlockedThread{Since: since(12 * time.Second), Asleep: true, Channel: "locks_lock_inode_wait"}, ""},
-		"a process that ends":               {BlockedThread{Since: since(12 * time.Second), Channel: "do_exit"}, ""},
-		"where it waits cannot be read (D)": {BlockedThread{Since: since(12 * time.Second)}, ""},
+		"a pipe that nobody reads":          {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, RuntimeThreadStuck},
+		"for a moment":                      {BlockedThread{Since: ago(8 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, ""},
+		"journald does not read":            {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "sock_alloc_send_pskb"}, RuntimeThreadStuck},
+		"a FUSE request, not yet in D":      {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "request_wait_answer", Syscall: "openat"}, RuntimeStorageStall},
+		"a fanotify agent":                  {BlockedThread{Since: ago(12 * time.Second), Channel: "fanotify_handle_event", Syscall: "openat"}, RuntimeStorageStall},
+		"a throttled disk":                  {BlockedThread{Since: ago(time.Second), MostlySince: ago(14 * time.Second), Channel: "io_schedule"}, RuntimeStorageStall},
+		"a disk that is busy for a moment":  {BlockedThread{Since: ago(time.Second), MostlySince: ago(5 * time.Second), Channel: "io_schedule"}, ""},
+		"a lock in the kernel":              {BlockedThread{Since: ago(12 * time.Second), Channel: "cgroup_lock_and_drain_offline"}, RuntimeThreadStuck},
+		"a file lock has a row of its own":  {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "locks_lock_inode_wait"}, ""},
+		"a process that ends":               {BlockedThread{Since: ago(12 * time.Second), Channel: "do_exit"}, ""},
+		"where it waits cannot be read (D)": {BlockedThread{Since: ago(12 * time.Second)}, ""},
 	} {
 		f := healthyFacts(t0)
 		tt.thread.TID = 813
