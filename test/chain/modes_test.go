@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	walk "github.com/plegd/plegd/internal/evidence/chain"
+	"github.com/plegd/plegd/test/lab"
 )
 
 func ready() { fmt.Println("ready") }
@@ -27,19 +28,7 @@ func ready() { fmt.Println("ready") }
 func helper(mode string, args []string) error {
 	switch mode {
 	case "trace":
-		pid, err := strconv.Atoi(args[0])
-		if err != nil {
-			return err
-		}
-		runtime.LockOSThread()
-		if err := unix.PtraceAttach(pid); err != nil {
-			return err
-		}
-		if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
-			return err
-		}
-		ready()
-		select {}
+		return lab.TraceAll(args[0], ready)
 	case "flocks": // a thread of its own waits for each file
 		threads()
 		for _, file := range args {
@@ -81,7 +70,8 @@ func helper(mode string, args []string) error {
 	case "fusereads": // takes the requests, and waits for the next one
 		return serveNothing(args[0], true)
 	case "fanotify": // permits nothing
-		return permitNothing(args[0])
+		threads()
+		return lab.PermitNothing(args[0], ready)
 	case "walk": // what somebody without privilege sees
 		pid, err := strconv.Atoi(args[0])
 		if err != nil {
@@ -102,25 +92,6 @@ func threads() {
 			_ = unix.Pipe2(fds[:], unix.O_CLOEXEC)
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fds[0]), Events: unix.POLLIN}}, -1)
 		}()
-	}
-}
-
-// permitNothing is a fanotify agent that reads the events of a directory and answers none.
-func permitNothing(dir string) error {
-	threads()
-	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	const events = unix.FAN_OPEN_PERM | unix.FAN_EVENT_ON_CHILD
-	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, events, unix.AT_FDCWD, dir); err != nil {
-		return err
-	}
-	ready()
-	for b := make([]byte, 4096); ; {
-		if _, err := unix.Read(fd, b); err != nil {
-			return err
-		}
 	}
 }
 

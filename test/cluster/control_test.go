@@ -53,9 +53,7 @@ func newCluster(t testing.TB) *cluster {
 
 func (c *cluster) must(err error) {
 	c.t.Helper()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	lab.Must(c.t, err)
 }
 
 func (c *cluster) isReady() bool { return c.ready.Last().Ready }

@@ -97,9 +97,7 @@ type yamlMap = map[any]any
 func configs(t testing.TB) (prometheus, agent string) {
 	t.Helper()
 	var config yamlMap
-	if err := yaml.Unmarshal([]byte(lab.Deployed(t, "prometheus", "prometheus.kubernetes.yml")), &config); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal([]byte(lab.Deployed(t, "prometheus", "prometheus.kubernetes.yml")), &config))
 	jobs, _ := config["scrape_configs"].([]any)
 	jobs = append(jobs, operatorJob(renderedMonitor(t)))
 	global, _ := config["global"].(yamlMap)
@@ -123,9 +121,7 @@ func configs(t testing.TB) (prometheus, agent string) {
 func encode(t testing.TB, v any) string {
 	t.Helper()
 	b, err := yaml.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return string(b)
 }
 
@@ -163,9 +159,7 @@ func renderedMonitor(t testing.TB) *podMonitor {
 		t.Fatalf("helm template: %v", err)
 	}
 	var p podMonitor
-	if err := yaml.Unmarshal(out, &p); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, yaml.Unmarshal(out, &p))
 	return &p
 }
 

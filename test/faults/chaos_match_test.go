@@ -156,9 +156,7 @@ func (c *chaos) judge() {
 	var all []*incident.Incident
 	for _, s := range list {
 		one, err := incident.ReadOne(dir, s.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 		all = append(all, one)
 		if different, _ := incident.Replay(one); len(different) > 0 {
 			t.Errorf("%s is judged differently now, at +%.1fs: was %s, is %s", s.ID, different[0].Offset, different[0].Was.Reason, different[0].Is.Reason)

@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -156,9 +155,7 @@ func (b *bench) failpoints(spec string) (undo func()) {
 
 func (b *bench) must(err error) {
 	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 }
 
 // connect opens idle connections to the runtime until there are n or none can be made.
@@ -227,24 +224,11 @@ func inBackground(call func()) (wait func()) {
 // is none.
 func pidOf(words ...string) int {
 	oldest := -1
-	for pid, text := range commandLines() {
+	for pid, text := range lab.CommandLines() {
 		missing := slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 		if !missing && (oldest < 0 || pid < oldest) {
 			oldest = pid
 		}
 	}
 	return oldest
-}
-
-func commandLines() map[int]string {
-	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	lines := map[int]string{}
-	for _, f := range files {
-		var pid int
-		text, err := os.ReadFile(f)
-		if _, scanErr := fmt.Sscanf(f, "/proc/%d/cmdline", &pid); err == nil && scanErr == nil {
-			lines[pid] = string(text)
-		}
-	}
-	return lines
 }

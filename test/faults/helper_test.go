@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -38,48 +35,14 @@ func helperMain(text string) int {
 	var err error
 	switch kind {
 	case "trace":
-		traceAll(argument)
+		err = lab.TraceAll(argument, func() {})
 	case "fanotify":
-		err = permitNothing(argument)
+		err = lab.PermitNothing(argument, func() {})
 	case "inherit":
 		err = inherit(argument)
 	}
 	fmt.Fprintln(os.Stderr, "helper:", kind, err)
 	return 1
-}
-
-// traceAll stops all threads of a process by ptrace, as a debugger does. The kernel
-// continues them when the tracer ends.
-func traceAll(pid string) {
-	runtime.LockOSThread()
-	var traced []int
-	for again := true; again; { // new threads appear until all are stopped
-		again = false
-		tasks, _ := filepath.Glob("/proc/" + pid + "/task/[0-9]*")
-		for _, task := range tasks {
-			var tid int
-			if _, err := fmt.Sscan(filepath.Base(task), &tid); err != nil || slices.Contains(traced, tid) {
-				continue
-			}
-			if err := unix.PtraceAttach(tid); err == nil {
-				_, _ = unix.Wait4(tid, nil, unix.WALL, nil)
-				traced, again = append(traced, tid), true
-			}
-		}
-	}
-	time.Sleep(time.Hour)
-}
-
-// permitNothing is a fanotify agent that answers nothing about a directory.
-func permitNothing(dir string) error {
-	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
-	if err == nil {
-		err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM|unix.FAN_EVENT_ON_CHILD, unix.AT_FDCWD, dir)
-	}
-	for b := make([]byte, 4096); err == nil; {
-		_, err = unix.Read(fd, b)
-	}
-	return err
 }
 
 // inherit takes the listening socket of a process with a path, as a child that it has

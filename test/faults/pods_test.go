@@ -320,7 +320,7 @@ func (b *bench) copyProgram(name, path string) {
 // killAll ends the processes that run a program.
 func (b *bench) killAll(program string) {
 	b.t.Helper()
-	for pid, line := range commandLines() {
+	for pid, line := range lab.CommandLines() {
 		if argv := strings.Split(line, "\x00"); slices.Contains(argv[:1], program) {
 			b.must(syscall.Kill(pid, syscall.SIGKILL))
 		}

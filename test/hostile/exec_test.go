@@ -23,9 +23,7 @@ func TestNothingIsLinkedThatStarts(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "github.com/plegd/plegd/cmd/plegd")
 	list.Env = append(os.Environ(), "CGO_ENABLED=0")
 	deps, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	for pkg := range strings.Lines(string(deps)) {
 		switch strings.TrimSpace(pkg) {
 		case "os/exec", "plugin", "net/http/pprof", "C", "runtime/cgo":
@@ -40,9 +38,7 @@ func TestNothingIsLinkedThatStarts(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	symbols, err := exec.Command("go", "tool", "nm", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	if !strings.Contains(string(symbols), " T runtime.main") {
 		t.Fatal("the binary has no symbols: this test tests nothing")
 	}
@@ -86,9 +82,7 @@ func TestNothingIsStarted(t *testing.T) {
 	time.Sleep(6 * time.Second) // a save, and every source of evidence
 	p.stop()
 	b, err := os.ReadFile(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	own, execs, threads, opens := strconv.Itoa(p.Pid()), 0, 0, 0
 	memory := regexp.MustCompile(`"/proc/[^"]*/mem"`)
 	for line := range strings.Lines(string(b)) {

@@ -111,9 +111,7 @@ func listenFlood(t *testing.T, flood func(f *http2.Framer, stream uint32) error)
 	t.Helper()
 	path := filepath.Join(lab.Dir(t), "flood.sock")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {

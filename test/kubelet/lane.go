@@ -109,14 +109,10 @@ func (l *lane) configure() {
 		config["runtimeRequestTimeout"] = l.options.requestTimeout.String()
 	}
 	for _, dir := range []string{"manifests", "pods", "plugins", "certs", "state"} {
-		if err := os.Mkdir(l.path(dir), 0o755); err != nil {
-			l.Fatal(err)
-		}
+		lab.Must(l, os.Mkdir(l.path(dir), 0o755))
 	}
 	l.writeJSON("kubelet.json", config)
-	if err := os.WriteFile(l.path("token"), []byte(lab.MetricsToken+"\n"), 0o600); err != nil {
-		l.Fatal(err)
-	}
+	lab.Must(l, os.WriteFile(l.path("token"), []byte(lab.MetricsToken+"\n"), 0o600))
 	if l.containerd == nil {
 		return
 	}
@@ -134,12 +130,8 @@ func (l *lane) configure() {
 func (l *lane) writeJSON(name string, v any) {
 	l.Helper()
 	b, err := json.Marshal(v)
-	if err == nil {
-		err = os.WriteFile(l.path(name), b, 0o644)
-	}
-	if err != nil {
-		l.Fatal(err)
-	}
+	lab.Must(l, err)
+	lab.Must(l, os.WriteFile(l.path(name), b, 0o644))
 }
 
 // StartKubelet starts the kubelet, for the first time or after its end.
@@ -205,13 +197,12 @@ func (l *lane) Sleep(d time.Duration) {
 // AwaitReady waits until the API shows the node Ready or not, and reports whether it came
 // within the limit.
 func (l *lane) AwaitReady(ready bool, limit time.Duration) bool {
-	err := lab.Within(limit, func() error {
+	return lab.Within(limit, func() error {
 		if l.api.Last().Ready != ready && l.Context().Err() == nil {
 			return errors.New("not yet")
 		}
 		return nil
-	})
-	return err == nil
+	}) == nil
 }
 
 // Settle waits until the node is Ready and plegd is healthy, for at most a limit,
@@ -243,9 +234,7 @@ func (l *lane) Finish() *record.Recording {
 	}
 	r.Writes = l.api.Since(time.Time{})
 	skips, err := record.ReadSkips(l.kubeletLog(), r.Date)
-	if err != nil {
-		l.Fatal(err)
-	}
+	lab.Must(l, err)
 	r.Skips = skips
 	return r
 }
@@ -253,7 +242,5 @@ func (l *lane) Finish() *record.Recording {
 // removeCNI removes containerd's network configuration.
 func (l *lane) removeCNI() {
 	l.Helper()
-	if err := os.Remove(l.containerd.CNIConfig); err != nil {
-		l.Fatal(err)
-	}
+	lab.Must(l, os.Remove(l.containerd.CNIConfig))
 }

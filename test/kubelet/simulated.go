@@ -59,9 +59,7 @@ func newSimulated(t testing.TB, node *lab.Node, dir string) *simulated {
 	s := &simulated{t: t, Socket: filepath.Join(dir, "runtime.sock")}
 	s.http = lab.UnixClient(controlSocket(s.Socket), 5*time.Second)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	node.StartWith(append(os.Environ(), simulatedEnv+"="+s.Socket), filepath.Join(dir, "runtime.log"), self)
 	lab.Eventually(t, 10*time.Second, "the simulated runtime serves", func() error { return s.send(order{}) })
 	return s

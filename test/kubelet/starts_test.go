@@ -44,9 +44,7 @@ func (l *lane) podStartsFailing() {
 	l.write(filepath.Join(cni, "loopback"), lab.FakePlugin, 0o755)
 	draft := l.containerd.CNIConfig + ".draft"
 	l.write(draft, `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "slow-cni"}]}`, 0o644)
-	if err := os.Rename(draft, l.containerd.CNIConfig); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Rename(draft, l.containerd.CNIConfig))
 	l.Sleep(second) // until it is read
 
 	began := time.Now()
@@ -91,9 +89,7 @@ func (l *lane) podStartsFailing() {
 		return nil
 	})
 
-	if err := os.Remove(hang); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Remove(hang))
 	recovered := time.Now()
 	lab.Eventually(t, 2*minute, "the pods run and plegd is healthy", func() error {
 		s, err := l.status()
@@ -110,9 +106,7 @@ func (l *lane) podStartsFailing() {
 
 func (l *lane) write(file, text string, mode os.FileMode) {
 	l.Helper()
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
-		l.Fatal(err)
-	}
+	lab.Must(l, os.WriteFile(file, []byte(text), mode))
 }
 
 // status is all that plegd says.

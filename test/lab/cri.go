@@ -53,9 +53,7 @@ func (r *CRI) In(cgroup string) *CRI {
 func openCRI(t testing.TB, socket string) *CRI {
 	t.Helper()
 	r, err := dialCRI(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	r.t = t
 	t.Cleanup(func() { closeQuietly(r.conn) })
 	return r
@@ -114,9 +112,7 @@ func (r *CRI) RunPod() *Pod {
 	ctx, cancel := r.call()
 	defer cancel()
 	p, err := r.TryRunPod(ctx)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	Must(r.t, err)
 	return p
 }
 
@@ -260,9 +256,7 @@ func (p *Pod) mustCreate(config *runtimeapi.ContainerConfig) *Container {
 	ctx, cancel := p.r.call()
 	defer cancel()
 	c, err := p.create(ctx, config)
-	if err != nil {
-		p.r.t.Fatal(err)
-	}
+	Must(p.r.t, err)
 	return c
 }
 

@@ -12,8 +12,6 @@ import (
 func Deployed(t testing.TB, path ...string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "deploy"}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return string(b)
 }

@@ -181,10 +181,23 @@ func LimitFiles(t testing.TB, pid int, soft uint64) (undo func()) {
 // ends that.
 func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
 	t.Helper()
-	return Every(t, period, func() {
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
-		time.Sleep(period / 2)
-		_ = syscall.Kill(pid, syscall.SIGCONT)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			time.Sleep(period / 2)
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			select {
+			case <-stop:
+				return
+			case <-time.After(period / 2):
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(stop)
+		<-ended
 	})
 }
 

@@ -73,16 +73,8 @@ func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
 // Shim returns the pid of a pod's shim, with CRI-O of a conmon of its.
 func (c *Containerd) Shim(p *Pod) int {
 	c.t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	Must(c.t, err)
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		if c.isMonitorOf(p, string(b)) {
-			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
-			Must(c.t, err)
+	for pid, line := range CommandLines() {
+		if c.isMonitorOf(p, line) {
 			return pid
 		}
 	}

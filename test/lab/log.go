@@ -32,9 +32,7 @@ type Line struct {
 func newLog(t testing.TB, path string) *Log {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	return &Log{file: f}
 }
 

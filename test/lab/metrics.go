@@ -38,16 +38,10 @@ func (m Metrics) Value(name string, labels ...string) (value float64, ok bool) {
 		if !hasLabels(metric, labels) {
 			continue
 		}
-		switch {
-		case metric.GetGauge() != nil:
-			return metric.GetGauge().GetValue(), true
-		case metric.GetCounter() != nil:
+		if metric.GetCounter() != nil {
 			return metric.GetCounter().GetValue(), true
-		case metric.GetUntyped() != nil:
-			return metric.GetUntyped().GetValue(), true
-		case metric.GetHistogram() != nil:
-			return float64(metric.GetHistogram().GetSampleCount()), true
 		}
+		return metric.GetGauge().GetValue(), metric.GetGauge() != nil
 	}
 	return 0, false
 }

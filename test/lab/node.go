@@ -88,9 +88,7 @@ func (n *Node) Run(env []string, argv ...string) (output string, status int) {
 		n.t.Fatalf("%v has not ended within %s\n%s", argv, runLimit, Tail(log, 20))
 	}
 	b, err := os.ReadFile(log)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	Must(n.t, err)
 	return string(b), end.status.ExitStatus()
 }
 

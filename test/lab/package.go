@@ -27,9 +27,7 @@ func PackageFile(t testing.TB, pattern string) string {
 		arch = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch]
 	}
 	found, err := filepath.Glob(filepath.Join(dist, strings.ReplaceAll(pattern, "ARCH", arch)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	if len(found) != 1 {
 		Unable(t, "no package, or several, as "+pattern+" in "+dist+": run make packages")
 	}

@@ -34,7 +34,7 @@ type Plegd struct {
 	prepare func(*exec.Cmd)
 	http    *http.Client
 	cmd     *exec.Cmd
-	done    chan struct{}
+	done    <-chan struct{}
 }
 
 // PlegdOptions vary a plegd.
@@ -65,9 +65,7 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 		env:           append(cleanEnv(), options.Env...),
 		prepare:       options.Prepare,
 	}
-	if err := os.Mkdir(p.StateDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, os.Mkdir(p.StateDir, 0o755))
 	path := filepath.Join(dir, "plegd.log")
 	p.Log = newLog(t, path)
 	t.Cleanup(func() { KeepLog(t, path, "plegd") })
@@ -84,10 +82,6 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 	)
 	p.argv = append(p.argv, options.Flags...)
 	t.Cleanup(func() {
-		if p.Running() {
-			_ = p.cmd.Process.Kill()
-			<-p.done
-		}
 		p.http.CloseIdleConnections()
 		closeQuietly(p.Log)
 	})
@@ -108,15 +102,7 @@ func (p *Plegd) Start() {
 	if p.prepare != nil {
 		p.prepare(p.cmd)
 	}
-	if err := p.cmd.Start(); err != nil {
-		p.t.Fatalf("start plegd: %v", err)
-	}
-	done, cmd := make(chan struct{}), p.cmd
-	p.done = done
-	go func() {
-		defer close(done)
-		_ = cmd.Wait() // its status is in cmd.ProcessState
-	}()
+	p.done, _ = StartCommand(p.t, p.cmd)
 	Eventually(p.t, 10*time.Second, "plegd serves its control socket", func() error {
 		if !p.Running() {
 			p.t.Fatalf("plegd ended: %s", p.cmd.ProcessState)

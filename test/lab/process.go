@@ -36,7 +36,9 @@ func StartProgram(t testing.TB, name string, argv ...string) (pid int, ended <-c
 // StartCommand starts a process, which is killed by end or when the test ends.
 func StartCommand(t testing.TB, cmd *exec.Cmd) (ended <-chan struct{}, end func()) {
 	t.Helper()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	}
 	Must(t, cmd.Start())
 	done := make(chan struct{})
 	go func() {
@@ -162,9 +164,7 @@ func (p *process) Thaw() {
 func startRead(t testing.TB, cmd *exec.Cmd, read func(io.Reader)) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Must(t, err)
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("lab: start %s: %v", cmd, err)
 	}

@@ -99,13 +99,6 @@ const (
 // containerd's namespace too.
 func (c *Containerd) DeadFUSE(dir string) (end func()) {
 	c.t.Helper()
-	_, end = c.mountFUSE(dir)
-	return end
-}
-
-// mountFUSE mounts a FUSE file system, whose server is to read the file.
-func (c *Containerd) mountFUSE(dir string) (f *os.File, end func()) {
-	c.t.Helper()
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		Unable(c.t, "no FUSE: "+err.Error())
@@ -120,7 +113,7 @@ func (c *Containerd) mountFUSE(dir string) (f *os.File, end func()) {
 	}
 	end = sync.OnceFunc(func() { closeQuietly(f) })
 	c.t.Cleanup(end)
-	return f, end
+	return end
 }
 
 // HoldLock has a process of its own take the lock of a file in the runtime's namespace,

@@ -82,9 +82,7 @@ func (f *FileSystem) Fill() (free func()) {
 	f.t.Helper()
 	filler := filepath.Join(f.dir, "filler")
 	file, err := os.Create(filler)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	Must(f.t, err)
 	block := make([]byte, 1<<20)
 	for err == nil || len(block) > 4096 {
 		if err != nil {

@@ -53,22 +53,15 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	cmd.Stdout, cmd.Stderr = &output, &output
 	stdin, err := cmd.StdinPipe()
 	Must(t, err)
-	Must(t, cmd.Start())
+	// Its death is that of everything in its namespaces: no power-off to wait for.
+	done, _ := StartCommand(t, cmd)
 	s := &Systemd{t: t, pid: cmd.Process.Pid}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = cmd.Wait()
-	}()
 	t.Cleanup(func() {
 		if t.Failed() {
 			if out, err := s.run("journalctl", "--boot", "--no-pager", "--lines=60", "--output=short-precise"); err == nil {
 				t.Logf("the end of systemd's journal:\n%s", out)
 			}
 		}
-		// Its death is that of everything in its namespaces: no power-off to wait for.
-		_ = cmd.Process.Kill()
-		<-done
 	})
 	for _, hierarchy := range cgroupHierarchies() {
 		procs := filepath.Join(hierarchy, group, "cgroup.procs")

@@ -83,9 +83,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal("alertmanager.yml sends nothing to on-call")
 	}
 	for name, text := range map[string]string{"alertmanager.yml": config, "plegd.tmpl": lab.Deployed(t, "alertmanager", "plegd.tmpl")} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	lab.StartProgram(t, "alertmanager", "prometheus-alertmanager", "--config.file="+filepath.Join(dir, "alertmanager.yml"),
 		"--storage.path="+dir, "--web.listen-address="+manager, "--cluster.listen-address=")
@@ -177,9 +175,7 @@ func checkDashboard(t *testing.T, p *lab.Prometheus, node string) {
 			}
 			Annotations struct{ List []target }
 		}
-		if err := json.Unmarshal([]byte(lab.Deployed(t, "grafana", file)), &dashboard); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, json.Unmarshal([]byte(lab.Deployed(t, "grafana", file)), &dashboard))
 		targets := dashboard.Annotations.List
 		for _, panel := range dashboard.Panels {
 			targets = append(targets, panel.Targets...)

@@ -61,9 +61,7 @@ func newNode(t *testing.T, failpoints string, flags ...string) *node {
 	n := &node{t: t, socket: filepath.Join(lab.Dir(t), "runtime.sock")}
 	cmd := exec.Command(lab.Binary(t), "simulate", "--socket", n.socket, "--pods", "40", "--failpoints", failpoints)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	lab.Eventually(t, limit, "the runtime listens", func() error { _, err := os.Stat(n.socket); return err })
 	n.Plegd = lab.NewPlegd(t, n.socket, lab.PlegdOptions{Flags: flags})
@@ -134,9 +132,7 @@ func newBrowser(t *testing.T, n *node, width, height int64, scheme string, actio
 
 func (b *browser) run(actions ...chromedp.Action) {
 	b.t.Helper()
-	if err := chromedp.Run(b.ctx, actions...); err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, chromedp.Run(b.ctx, actions...))
 }
 
 func (b *browser) evaluate(expression string) string {
@@ -243,16 +239,10 @@ func (b *browser) shot(name string, height int) {
 	var picture []byte
 	b.run(chromedp.FullScreenshot(&picture, 100))
 	in, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, err)
 	var out bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, shrink(in, height)); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name+".png"), out.Bytes(), 0o644); err != nil {
-		b.t.Fatal(err)
-	}
+	lab.Must(b.t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, shrink(in, height)))
+	lab.Must(b.t, os.WriteFile(filepath.Join(dir, name+".png"), out.Bytes(), 0o644))
 }
 
 // wholePage is a height for shot.

@@ -143,26 +143,18 @@ func stopShim(t *testing.T, n *node) *exec.Cmd {
 		return fmt.Errorf("no line of one")
 	})
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	path := filepath.Join(lab.Dir(t), "containerd-shim-runc-v2")
-	if err := os.Symlink(self, path); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, os.Symlink(self, path))
 	shim := exec.Command(path, "-namespace", "k8s.io", "-id", sandbox, "-address", n.socket)
 	shim.Env = []string{shimEnv + "=1"}
 	shim.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if _, err := shim.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := shim.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, shim.Start())
 	t.Cleanup(func() { _ = shim.Process.Kill(); _ = shim.Wait() })
-	if err := shim.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, shim.Process.Signal(syscall.SIGSTOP))
 	return shim
 }
 
@@ -212,9 +204,7 @@ func TestPictures(t *testing.T) {
 	light.await(`document.querySelector(".clock").textContent.includes("by the model of the kubelet")`, "true")
 	light.shot("page-unhealthy", firstScreen)
 
-	if err := shim.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, shim.Process.Signal(syscall.SIGCONT))
 	n.failpoints("")
 	await("healthy ")
 	for _, b := range all {

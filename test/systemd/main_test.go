@@ -36,9 +36,7 @@ const (
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../..", path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	return string(b)
 }
 

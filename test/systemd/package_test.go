@@ -28,16 +28,12 @@ func run(t *testing.T, program string, args ...string) string {
 func rewrite(t *testing.T, path string, change func(string) string) {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 	b, err := os.ReadFile(path)
 	if err == nil {
 		err = os.WriteFile(path, []byte(change(string(b))), info.Mode())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	lab.Must(t, err)
 }
 
 // upgrade is a .deb of a later version, whose settings have changed too.
@@ -172,9 +168,7 @@ func buildRPM(t *testing.T, version string) (path string) {
 		"usr/share/doc/plegd/changelog.gz": "usr/share/doc/plegd/CHANGELOG.gz",
 	} {
 		err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(root, to)), 0o755), os.Rename(filepath.Join(root, from), filepath.Join(root, to)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, err)
 	}
 	rewrite(t, filepath.Join(root, settings), func(s string) string { return s + "# of version " + version + "\n" })
 	argv := []string{"--quiet", "-bb"}

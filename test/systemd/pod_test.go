@@ -59,9 +59,7 @@ const podImage = "localhost/plegd:e2e"
 func (n *node) hostPod(manifest string) (pod lab.HostPod) {
 	n.t.Helper()
 	var ds daemonSet
-	if err := yaml.Unmarshal([]byte(manifest), &ds); err != nil {
-		n.t.Fatal(err)
-	}
+	lab.Must(n.t, yaml.Unmarshal([]byte(manifest), &ds))
 	spec := ds.Spec.Template.Spec
 	if len(spec.Containers) != 1 {
 		n.t.Fatalf("the manifest has %d containers, want 1", len(spec.Containers))

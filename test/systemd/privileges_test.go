@@ -42,9 +42,7 @@ func TestUnitPrivileges(t *testing.T) {
 	n.Run("systemctl", "start", "activated.socket")
 	start := func(dropIn string) {
 		t.Helper()
-		if err := n.restart(dropIn); err != nil {
-			t.Fatal(err)
-		}
+		lab.Must(t, n.restart(dropIn))
 	}
 	start("")
 	n.awaitText(healthy)
