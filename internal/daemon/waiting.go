@@ -110,7 +110,7 @@ func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) 
 			first = append(first, child.Sandbox)
 		}
 	}
-	s.Targets = func() []chain.Target { return d.targets(sandboxes, of.UID, first) }
+	s.Targets = func() []*cri.Entry { return d.targets(sandboxes, of.UID, first) }
 	return s
 }
 
@@ -123,8 +123,8 @@ func (d *Daemon) inspecting(uid string, called time.Time) bool {
 }
 
 // ask asks the held connection for a single container: a chain.Asker.
-func (d *Daemon) ask(ctx context.Context, t chain.Target) error {
-	err := d.client.Answers(ctx, &cri.Entry{Sandbox: t.Sandbox, ID: t.ID})
+func (d *Daemon) ask(ctx context.Context, t *cri.Entry) error {
+	err := d.client.Answers(ctx, t)
 	switch e := cri.AsError(err); {
 	case e != nil && e.Code == cri.CodeDeadlineExceeded && ctx.Err() != nil:
 		return context.DeadlineExceeded
@@ -138,7 +138,7 @@ func (d *Daemon) ask(ctx context.Context, t chain.Target) error {
 // targets returns the containers, or the sandboxes, of the last lists that may be asked
 // for: those of the sandboxes named first at first, then the newest. uid limits
 // them to one pod, "" for all.
-func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []chain.Target) {
+func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []*cri.Entry) {
 	list, containers := d.client.LastLists()
 	if !sandboxes {
 		list = containers
@@ -148,10 +148,7 @@ func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []chai
 	for _, named := range []bool{true, false} {
 		for _, e := range all {
 			if (uid == "" || e.PodUID == uid) && slices.Contains(first, e.SandboxID) == named {
-				out = append(out, chain.Target{
-					Sandbox: e.Sandbox, ID: e.ID, SandboxID: e.SandboxID,
-					Namespace: e.PodNamespace, Pod: e.PodName, Container: e.Name,
-				})
+				out = append(out, e)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -24,7 +25,7 @@ type Symptom struct {
 	// call is still unanswered.
 	OthersAnswered, Lasts func() bool
 	// Targets returns what the last lists held, those to be asked first at first.
-	Targets func() []Target
+	Targets func() []*cri.Entry
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int
 	// Lock is the file lock that LockedPID polls for, unseen in /proc/locks; nil for none.
@@ -74,12 +75,12 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 }
 
 // targetLink is the link of a container or a pod. Its id is what crictl inspect takes.
-func targetLink(t Target) health.Link {
-	kind, name := health.KindContainer, t.Namespace+"/"+t.Pod+"/"+t.Container
+func targetLink(t *cri.Entry) health.Link {
+	kind, name := health.KindContainer, t.PodNamespace+"/"+t.PodName+"/"+t.Name
 	if t.Sandbox {
-		kind, name = health.KindPod, t.Namespace+"/"+t.Pod
+		kind, name = health.KindPod, t.PodNamespace+"/"+t.PodName
 	}
-	if t.Pod == "" {
+	if t.PodName == "" {
 		name = t.ID
 	}
 	return health.Link{
@@ -90,7 +91,7 @@ func targetLink(t Target) health.Link {
 
 // fromTarget continues with the shim or conmon of a container or sandbox. Where that is
 // idle the lock is held inside the runtime, by a thread that may wait for a mount.
-func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
+func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t *cri.Entry) {
 	n := len(c.Links)
 	pid, why := e.shimOf(ctx, t)
 	if pid != 0 {
@@ -111,7 +112,7 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t Target) {
 
 // shimOf finds the shim or conmon of a target by its arguments: that of the container
 // where there is one, as of Docker and CRI-O, else that of its sandbox.
-func (e *Explorer) shimOf(ctx context.Context, t Target) (pid int, why string) {
+func (e *Explorer) shimOf(ctx context.Context, t *cri.Entry) (pid int, why string) {
 	byID, shims := map[string][]int{}, 0
 	for _, p := range e.processes(ctx).ByPID {
 		if p.Kind() != node.KindShim {
@@ -147,31 +148,22 @@ const (
 	sweepSpacing  = 5 * time.Millisecond // 200 a second
 )
 
-// Target is a container or a sandbox that is known from the last list.
-type Target struct {
-	// Sandbox is true for a sandbox; SandboxID is that of a container.
-	Sandbox       bool
-	ID, SandboxID string
-	// Namespace, Pod and Container are names, "" where they are not known.
-	Namespace, Pod, Container string
-}
-
 // Asker asks the runtime for the status of one container or sandbox. It returns nil for any
 // answer, context.DeadlineExceeded when there was none in time, and another error when the
 // runtime could not be asked.
-type Asker func(ctx context.Context, t Target) error
+type Asker func(ctx context.Context, t *cri.Entry) error
 
 // sweep is the result of asking for one target after another.
 type sweep struct {
 	next   time.Time // when it may be repeated
 	asked  int
-	hung   []Target
+	hung   []*cri.Entry
 	failed error // why not all were asked, nil where one hangs
 }
 
 // run asks for the targets in their order until one hangs, all are asked, ctx ends, or the
 // runtime cannot be asked. may reports whether other calls are still answered.
-func run(ctx context.Context, ask Asker, targets []Target, may func() bool) sweep {
+func run(ctx context.Context, ask Asker, targets []*cri.Entry, may func() bool) sweep {
 	began, s := time.Now(), sweep{}
 	calls, asking := errgroup.WithContext(ctx)
 	calls.SetLimit(sweepInFlight)
@@ -206,16 +198,17 @@ func run(ctx context.Context, ask Asker, targets []Target, may func() bool) swee
 }
 
 // target returns the target whose call hangs; the text is the reason why there is none.
-func (s *sweep) target() (Target, string) {
+func (s *sweep) target() (none *cri.Entry, why string) {
+	none = &cri.Entry{}
 	switch {
 	case len(s.hung) == 1, len(s.hung) > 1 && s.hung[0].SandboxID == s.hung[1].SandboxID:
 		return s.hung[0], "" // one lock of a pod may hold up several of its containers
 	case len(s.hung) > 1:
-		return Target{}, fmt.Sprintf("%d of %d single status calls hang as well, of different pods", len(s.hung), s.asked)
+		return none, fmt.Sprintf("%d of %d single status calls hang as well, of different pods", len(s.hung), s.asked)
 	case s.asked == 0:
-		return Target{}, "no single status call has been made yet"
+		return none, "no single status call has been made yet"
 	case s.failed == nil:
-		return Target{}, fmt.Sprintf("each of %d single status calls is answered: it is a lock of the list itself", s.asked)
+		return none, fmt.Sprintf("each of %d single status calls is answered: it is a lock of the list itself", s.asked)
 	}
-	return Target{}, fmt.Sprintf("%d single status calls are made, the others could not be: %v", s.asked, s.failed)
+	return none, fmt.Sprintf("%d single status calls are made, the others could not be: %v", s.asked, s.failed)
 }

@@ -6,14 +6,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // symptomOf is a call that hangs because of the target.
-func symptomOf(targets ...Target) Symptom {
+func symptomOf(targets ...*cri.Entry) Symptom {
 	return Symptom{
-		Symptom: health.Symptom{Operation: "list_containers"}, OthersAnswered: always, Lasts: always, Targets: func() []Target { return targets },
+		Symptom: health.Symptom{Operation: "list_containers"}, OthersAnswered: always, Lasts: always, Targets: func() []*cri.Entry { return targets },
 	}
 }
 
@@ -28,7 +29,7 @@ func TestMountOfRuntime(t *testing.T) {
 			"10/task/10/wchan":   "rpc_wait_bit_killable",
 			"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
 		})
-		s := symptomOf(Target{ID: "c", SandboxID: "s"})
+		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s"})
 		if s.RuntimePID = 11; waits {
 			s.DaemonPID = 10
 		}
@@ -67,7 +68,7 @@ func TestShimOfTarget(t *testing.T) {
 				fmt.Sprintf("%d/cmdline", pid): "/usr/bin/containerd-shim-runc-v2\x00-id\x00" + id + "\x00",
 			})
 		}
-		s := symptomOf(Target{ID: "c", SandboxID: "s", Namespace: "ns", Pod: "pod", Container: "x"})
+		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s", PodNamespace: "ns", PodName: "pod", Name: "x"})
 		s.Pod = func(id string) string { return "pod-of-" + id }
 		c := New(root, t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		last := c.Links[len(c.Links)-1]

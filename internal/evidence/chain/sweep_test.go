@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/plegd/plegd/internal/cri"
 )
 
 // fakeAsker answers after a moment, except for those that hang.
@@ -22,7 +24,7 @@ type fakeAsker struct {
 	asked, unanswered int
 }
 
-func (f *fakeAsker) ask(ctx context.Context, t Target) error {
+func (f *fakeAsker) ask(ctx context.Context, t *cri.Entry) error {
 	f.mu.Lock()
 	f.at = append(f.at, time.Now())
 	f.asked++
@@ -46,9 +48,9 @@ func (f *fakeAsker) ask(ctx context.Context, t Target) error {
 	return f.err[t.ID]
 }
 
-func targets(n int) (out []Target) {
+func targets(n int) (out []*cri.Entry) {
 	for i := range n {
-		out = append(out, Target{ID: fmt.Sprint(i), SandboxID: fmt.Sprintf("s%d", i)})
+		out = append(out, &cri.Entry{ID: fmt.Sprint(i), SandboxID: fmt.Sprintf("s%d", i)})
 	}
 	return out
 }
@@ -80,11 +82,11 @@ func TestSweep(t *testing.T) {
 // TestSweepResults: the target, or the reason why none is named, and how many calls are
 // left in the runtime.
 func TestSweepResults(t *testing.T) {
-	pod := []Target{{ID: "a", SandboxID: "s"}, {ID: "b", SandboxID: "s"}}
+	pod := []*cri.Entry{{ID: "a", SandboxID: "s"}, {ID: "b", SandboxID: "s"}}
 	for _, tt := range []struct {
 		name       string
 		f          *fakeAsker
-		targets    []Target
+		targets    []*cri.Entry
 		may        bool
 		id, why    string
 		unanswered int
@@ -110,7 +112,7 @@ func TestSweepResults(t *testing.T) {
 
 // TestExploreSurvivesAPanic: a panic of the asker is the reason why the chain ends.
 func TestExploreSurvivesAPanic(t *testing.T) {
-	panics := func(context.Context, Target) error { panic("in an answer") }
+	panics := func(context.Context, *cri.Entry) error { panic("in an answer") }
 	last := New(t.TempDir(), t.TempDir(), panics).Explore(t.Context(), symptomOf(targets(3)...))
 	if !strings.Contains(last.Unknown, "panic: in an answer") {
 		t.Errorf("%+v", last)
