@@ -55,10 +55,11 @@ type Recorder struct {
 // story is the open incident. Its times have their monotonic readings.
 type story struct {
 	Incident
-	recovered time.Time        // since when the verdict has been healthy; zero while it is not
-	noted     string           // the newest moment without its numbers
-	culprit   string           // the newest one
-	written   *health.Snapshot // of the newest version that was due
+	recovered time.Time // since when the verdict has been healthy; zero while it is not
+	noted     string    // the newest moment without its numbers
+	culprit   string    // the newest one
+	written   string    // what noted was in the newest version that was due
+	writtenAt time.Time
 }
 
 // New returns a recorder for the files in dir, which is created if missing. version is
@@ -91,9 +92,9 @@ func (r *Recorder) Judged(s *health.Snapshot) {
 		r.put(o, r.recover(o, s))
 	case o != nil:
 		o.add(s)
-		due := o.written == nil || s.Reason != o.written.Reason && s.At.Sub(o.written.At) >= rewriteInterval
+		due := o.noted != o.written && s.At.Sub(o.writtenAt) >= rewriteInterval
 		if due {
-			o.written = s
+			o.written, o.writtenAt = o.noted, s.At
 		}
 		r.put(o, due)
 	case healthy:

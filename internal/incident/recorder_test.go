@@ -57,7 +57,7 @@ func TestStory(t *testing.T) {
 }
 
 // TestWrites: starting and reasons of severity info open no incident. One is written at its
-// begin, when its primary reason changes but not within 10 s, and at its end.
+// begin, when its verdict changes but not within 10 s, and at its end.
 func TestWrites(t *testing.T) {
 	run(t, func(n *node) {
 		for i, step := range []struct {
@@ -71,10 +71,11 @@ func TestWrites(t *testing.T) {
 			{health.StateDegraded, "A", time.Second, 1},
 			{health.StateDegraded, "B", 8 * time.Second, 1},
 			{health.StateDegraded, "C", 2 * time.Second, 2},
-			{health.StateDegraded, "C D", time.Minute, 2},
-			{health.StateDegraded, "D", time.Second, 3},
-			{health.StateHealthy, "", time.Second, 4},
-			{health.StateHealthy, "", time.Minute, 4},
+			{health.StateDegraded, "C D", 9 * time.Second, 2},
+			{health.StateDegraded, "C D", time.Minute, 3},
+			{health.StateDegraded, "D", time.Second, 4},
+			{health.StateHealthy, "", time.Second, 5},
+			{health.StateHealthy, "", time.Minute, 5},
 		} {
 			n.judge(step.state, step.wait, strings.Fields(step.reasons)...)
 			if got := n.writes.Load(); got != step.writes || len(n.List()) != int(min(step.writes, 1)) {

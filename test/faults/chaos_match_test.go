@@ -16,10 +16,12 @@ import (
 // injection is a fault that TestChaos has made.
 type injection struct {
 	*kind
+	// reason is what it is named by, goal how soon after it has been made.
 	reason string
+	goal   time.Duration
 	// after is when it begins, from the begin of the episode; lasts is how long it stands.
-	after, lasts time.Duration
-	from, to     time.Time
+	after, lasts   time.Duration
+	from, made, to time.Time
 	// alone is true when no other one stood at any time of it.
 	alone bool
 
@@ -33,6 +35,8 @@ type injection struct {
 const (
 	// endWithin is how soon after a fault's end its reason must have gone.
 	endWithin = 5 * time.Second
+	// unwritten is for how long a change of an open incident may be in memory only.
+	unwritten = 11 * time.Second
 	// counted is how long a fault must last to count.
 	counted = 10 * time.Second
 )
@@ -64,12 +68,12 @@ func spans(one *incident.Incident, reason string) (out []span) {
 
 // match finds the incident of an injection. up are the moments from which a
 // plegd that was killed served again: what begins or ends while nobody watches
-// has its full time from then on.
+// has its full time from then on, as has what was not on the disk yet.
 func (j *injection) match(all []*incident.Incident, up []time.Time) {
-	due, gone := j.from.Add(j.kind.onset), j.to.Add(endWithin)
+	due, gone := j.made.Add(j.goal), j.to.Add(endWithin)
 	for _, at := range up {
-		if at.After(j.from) && at.Before(due) {
-			due = at.Add(j.kind.onset)
+		if at.After(j.from) && at.Before(due.Add(unwritten)) {
+			due = at.Add(j.goal)
 		}
 		if at.After(j.to) && at.Before(gone) {
 			gone = at.Add(endWithin)
@@ -108,8 +112,9 @@ func (j *injection) match(all []*incident.Incident, up []time.Time) {
 // list both.
 const besides = 5 * time.Second
 
-// beside finds the faults that stood at once and are not in one incident.
-func beside(injected []*injection, all []*incident.Incident) {
+// beside finds the faults that stood at once and are not in one incident. A plegd that was
+// killed meanwhile, as up shows, has lost what was not on the disk.
+func beside(injected []*injection, all []*incident.Incident, up []time.Time) {
 	lists := func(one *incident.Incident, reason string) bool {
 		return slices.ContainsFunc(one.Reasons, func(r incident.ReasonTimes) bool { return r.ID == reason })
 	}
@@ -122,7 +127,8 @@ func beside(injected []*injection, all []*incident.Incident) {
 			if b.to.Before(to) {
 				to = b.to
 			}
-			if a == b || a.wrong != "" || to.Sub(from) < besides {
+			killed := slices.ContainsFunc(up, func(at time.Time) bool { return at.After(from) && at.Before(to.Add(unwritten)) })
+			if a == b || a.wrong != "" || to.Sub(from) < besides || killed {
 				continue
 			}
 			if !slices.ContainsFunc(all, func(one *incident.Incident) bool {
@@ -175,7 +181,7 @@ func (c *chaos) judge() {
 	for _, j := range c.made {
 		j.match(all, c.up)
 	}
-	beside(c.made, all)
+	beside(c.made, all, c.up)
 	for _, j := range c.made {
 		if !j.counts() {
 			continue

@@ -28,8 +28,6 @@ const (
 // kind is a row of the table that TestChaos makes.
 type kind struct {
 	name string
-	// onset is how soon the reason must stand.
-	onset time.Duration
 	// with are the kinds that may stand beside it: those whose evidence it does not hide. A
 	// frozen runtime answers no Status, so nobody can tell of its network.
 	with []string
@@ -49,15 +47,15 @@ const (
 )
 
 var kinds = []kind{
-	{name: unlinked, onset: 3 * time.Second, with: []string{stuckShim, noCNI}},
-	{name: "kill -9", onset: 3 * time.Second, restarts: true},
-	{name: "SIGTERM", onset: 3 * time.Second, restarts: true},
-	{name: stopped, onset: 3 * time.Second, with: []string{stuckShim}},
-	{name: frozen, onset: 3 * time.Second, with: []string{stuckShim}},
-	{name: noFiles, onset: 3 * time.Second, with: []string{stuckShim}},
-	{name: throttled, onset: 3 * time.Second},
-	{name: noCNI, onset: 8 * time.Second, with: []string{stuckShim, unlinked}},
-	{name: stuckShim, onset: 3 * time.Second, with: []string{unlinked, stopped, frozen, noFiles, noCNI}},
+	{name: unlinked, with: []string{stuckShim, noCNI}},
+	{name: "kill -9", restarts: true},
+	{name: "SIGTERM", restarts: true},
+	{name: stopped, with: []string{stuckShim}},
+	{name: frozen, with: []string{stuckShim}},
+	{name: noFiles, with: []string{stuckShim}},
+	{name: throttled},
+	{name: noCNI, with: []string{stuckShim, unlinked}},
+	{name: stuckShim, with: []string{unlinked, stopped, frozen, noFiles, noCNI}},
 }
 
 // fits reports whether a kind may stand beside others.
@@ -144,7 +142,8 @@ func (c *chaos) plans() (out []*injection) {
 		if len(out) == n || !k.fits(out) || k.restarts && time.Since(c.restart) < apart {
 			continue
 		}
-		j := &injection{kind: k, reason: faultNamed(c.t, k.name).want, lasts: c.span(12, 25)}
+		f := faultNamed(c.t, k.name)
+		j := &injection{kind: k, reason: f.want, goal: f.goal, lasts: c.span(12, 25)}
 		if c.r.IntN(6) == 0 {
 			j.lasts = c.span(4, 9) // named, and not counted
 		}
@@ -181,6 +180,7 @@ func (c *chaos) episode() {
 		events = append(events, event{j.after, func() {
 			j.from = time.Now()
 			fix = c.inject(j.kind)
+			j.made = time.Now()
 		}}, event{j.after + j.lasts, func() {
 			fix()
 			j.to = time.Now()
