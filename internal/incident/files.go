@@ -93,12 +93,9 @@ func Read(dir string) (list []Summary, bad []error, err error) {
 	list = []Summary{}
 	for _, entry := range entries {
 		id, ok := strings.CutSuffix(entry.Name(), ".json")
-		if !ok || !validID.MatchString(id) {
-			continue
-		}
-		if one, err := ReadOne(dir, id); err == nil {
+		if one, err := ReadOne(dir, id); ok && err == nil {
 			list = append(list, one.Summary)
-		} else if !errors.Is(err, ErrUnknown) { // else removed meanwhile
+		} else if ok && !errors.Is(err, ErrUnknown) { // another file, or removed meanwhile
 			bad = append(bad, err)
 		}
 	}
