@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
 )
 
 // plegd runs one command line and returns its exit code and output.
@@ -35,9 +36,7 @@ func plegd(t *testing.T, args ...string) (code int, stdout, stderr string) {
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	for _, tt := range []struct {
 		args []string
 		code int
@@ -113,14 +112,10 @@ func TestBadInput(t *testing.T) {
 func TestCheckWithoutDaemon(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	serve := func(name string, handle func(net.Listener)) string {
 		l, err := net.Listen("unix", filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		go handle(l)
 		return l.Addr().String()
@@ -249,12 +244,8 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("--%s has no help text", f.Name)
 		}
 	})
-	if err := fs.Parse([]string{"--relist-threshold=2m"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := fromEnvironment(fs, lookup); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, fs.Parse([]string{"--relist-threshold=2m"}))
+	must.Do(t, fromEnvironment(fs, lookup))
 	for flag, want := range map[string]string{
 		"relist-period": "2s", "relist-threshold": "2m0s", "path.procfs": "/host/proc", "control-socket": "",
 		"web.listen-address": "[127.0.0.1:1,127.0.0.1:2]", "rpc-timeout": "2m0s",
@@ -318,15 +309,11 @@ func TestAnotherEndpoint(t *testing.T) {
 	dir := t.TempDir()
 	control := filepath.Join(dir, "control.sock")
 	l, err := net.Listen("unix", control)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	daemons := &health.Snapshot{At: time.Now(), SchemaVersion: health.SchemaVersion}
 	daemons.State, daemons.Facts.Endpoint.Path = health.StateHealthy, "/run/its.sock"
 	answer, err := health.Marshal(daemons)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })}
 	go func() { _ = s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Close() })

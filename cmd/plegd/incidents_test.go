@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/must"
 )
 
 // example is the documentation's incident.
@@ -18,9 +19,7 @@ const example = "../../docs/api/incident.json"
 func readExample(t *testing.T) *incident.Incident {
 	t.Helper()
 	one, err := incident.ReadFile(example)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return one
 }
 
@@ -28,17 +27,11 @@ func readExample(t *testing.T) *incident.Incident {
 func stateDir(t *testing.T, all ...*incident.Incident) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(incident.Dir(dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(incident.Dir(dir), 0o700))
 	for _, one := range all {
 		b, err := json.Marshal(one)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(incident.Dir(dir), one.ID+".json"), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, os.WriteFile(filepath.Join(incident.Dir(dir), one.ID+".json"), b, 0o600))
 	}
 	return dir
 }
@@ -50,9 +43,7 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 	dir := stateDir(t, older, newer)
 	none, stuck := filepath.Join(dir, "none.sock"), filepath.Join(dir, "stuck.sock")
 	listener, err := net.Listen("unix", stuck) // of a daemon that accepts and does not answer
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	ask := func(state, socket string, args ...string) (code int, out, errs string) {
 		return plegd(t, slices.Concat([]string{"incidents"}, args, []string{"--state-dir=" + state, "--control-socket=" + socket})...)
@@ -79,9 +70,7 @@ func TestIncidentsOfADeadDaemon(t *testing.T) {
 			t.Errorf("%s: exit %d: %s%s", id, code, out, errs)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(incident.Dir(dir), "20261121T030245Z-eeeeee.json"), []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(incident.Dir(dir), "20261121T030245Z-eeeeee.json"), []byte("half"), 0o600))
 	code, out, errs := ask(dir, none)
 	if code != 0 || strings.Index(out, newer.ID) > strings.Index(out, older.ID) || strings.Count(out, "\n") != 3 || !strings.Contains(errs, "1 files") {
 		t.Errorf("beside half a file: exit %d: %s%s", code, out, errs)
@@ -92,9 +81,7 @@ func TestReplay(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	for _, tt := range []struct {

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 // lines are the lines that a command has written.
@@ -35,9 +36,7 @@ func TestSimulate(t *testing.T) {
 	paths := []string{socket, fakeruntime.ControlSocket(socket)}
 	for _, path := range paths {
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		l.SetUnlinkOnClose(false)
 		_ = l.Close()
 	}
@@ -56,9 +55,7 @@ func TestSimulate(t *testing.T) {
 		}
 	}
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	c := runtimeapi.NewRuntimeServiceClient(conn)
 	list := func(limit time.Duration) (int, error) {

@@ -22,6 +22,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // need skips the test where a program is not installed; in CI it must be.
@@ -171,15 +173,11 @@ func startAlertmanager(t *testing.T, b *inbox) (base string) {
 	server := httptest.NewServer(b)
 	t.Cleanup(server.Close)
 	smtp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = smtp.Close() })
 	go b.mail(smtp)
 	config, err := os.ReadFile("alertmanager.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := strings.NewReplacer("http://localhost:9095", server.URL, "localhost:25", smtp.Addr().String(),
 		"group_wait: 20s", "group_wait: 2s", "group_wait: 30s", "group_wait: 2s").Replace(string(config))
 	// on-call is all of them at once.
@@ -188,27 +186,19 @@ func startAlertmanager(t *testing.T, b *inbox) (base string) {
 	text = regexp.MustCompile(`(?s)  - name: on-call\n.*`).ReplaceAllLiteralString(text, "  - name: on-call\n"+body)
 	dir := t.TempDir()
 	tmpl, err := os.ReadFile("plegd.tmpl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, content := range map[string][]byte{"alertmanager.yml": []byte(text), "plegd.tmpl": tmpl} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	address := l.Addr().String()
 	_ = l.Close()
 	log := &bytes.Buffer{}
 	cmd := exec.Command("prometheus-alertmanager", "--config.file="+filepath.Join(dir, "alertmanager.yml"), "--storage.path="+dir,
 		"--web.listen-address="+address, "--cluster.listen-address=")
 	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -226,9 +216,7 @@ func TestMessages(t *testing.T) {
 	b := &inbox{sent: map[string][]string{}}
 	base := startAlertmanager(t, b)
 	body, err := json.Marshal(faults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	eventually(t, "the alerts are taken", func() bool {
 		resp, err := http.Post(base+"/api/v2/alerts", "application/json", bytes.NewReader(body))
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // config is the part of node-problem-detector's custom plugin configuration that the
@@ -43,13 +45,9 @@ const unhealthy, runtimeProblem = "PLEGUnhealthy", "ContainerRuntimeProblem"
 // node, on nodes with a fault, and where the question itself fails.
 func TestPlugin(t *testing.T) {
 	b, err := os.ReadFile("plegd.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var c config
-	if err := json.Unmarshal(b, &c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(b, &c))
 	if len(c.Rules) != 2 || len(c.Conditions) != 2 || c.Rules[0].Condition == c.Rules[1].Condition || c.PluginConfig.ByMessage {
 		t.Fatalf("want one rule for each of two conditions, and no events for changed messages: %+v", c)
 	}
@@ -62,9 +60,7 @@ func TestPlugin(t *testing.T) {
 	hung := simulate(t, program, filepath.Join(dir, "hung.sock"), "--failpoints=ListContainers=delay(1h)")
 	silent := filepath.Join(dir, "silent.sock")
 	l, err := net.Listen("unix", silent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	for name, n := range map[string]struct {
 		env                []string
@@ -87,9 +83,7 @@ func TestPlugin(t *testing.T) {
 					t.Errorf("the rule is %s, %s", r.Type, r.Path)
 				}
 				limit, err := time.ParseDuration(r.Timeout)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()
 				cmd := exec.CommandContext(ctx, program, r.Args...)
@@ -117,9 +111,7 @@ func TestPlugin(t *testing.T) {
 func simulate(t *testing.T, program, socket string, flags ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, append([]string{"simulate", "--socket=" + socket, "--pods=20", "--containers=2"}, flags...)...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

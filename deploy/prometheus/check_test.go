@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestConfigurations has Prometheus discover and relabel the job's targets, and compares the
@@ -39,16 +41,12 @@ func TestConfigurations(t *testing.T) {
 				}
 				text = strings.Replace(text, c.replace[i], c.replace[i+1], 1)
 			}
-			if err := os.Mkdir(filepath.Join(dir, "targets"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(filepath.Join(dir, "targets"), 0o755))
 			for name, content := range map[string]string{
 				file: text, "targets/nodes.yml": contents(t, "targets.example.yml"),
 				alertRules: contents(t, alertRules), recordingRules: contents(t, recordingRules),
 			} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 			}
 			if err := run(dir, "promtool", "check", "config", file); err != nil {
 				t.Error(err)

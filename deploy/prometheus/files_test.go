@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v2"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
 )
 
 const (
@@ -66,9 +67,7 @@ func need(t *testing.T, name string) {
 func rules(t *testing.T, name string) []rule {
 	t.Helper()
 	var f ruleFile
-	if err := yaml.UnmarshalStrict([]byte(contents(t, name)), &f); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(contents(t, name)), &f))
 	var out []rule
 	for _, g := range f.Groups {
 		out = append(out, g.Rules...)
@@ -168,8 +167,6 @@ func TestNamesExist(t *testing.T) {
 func contents(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(b)
 }

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestSBOM describes a binary that is built here, and compares with what Go says of it.
@@ -18,23 +20,15 @@ func TestSBOM(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	out := filepath.Join(t.TempDir(), "sbom.json")
-	if err := run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{path}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{path}))
 	first, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{path}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{path}))
 	if second, err := os.ReadFile(out); err != nil || string(second) != string(first) {
 		t.Errorf("the same binary gives two documents (%v)", err)
 	}
 	var doc document
-	if err := json.Unmarshal(first, &doc); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(first, &doc))
 	ids := map[string]bool{doc.ID: true}
 	var got []string
 	for _, p := range doc.Packages {
@@ -50,9 +44,7 @@ func TestSBOM(t *testing.T) {
 		}
 	}
 	text, err := exec.Command("go", "version", "-m", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	modules := regexp.MustCompile(`(?m)^\tdep\t(\S+)\t(\S+)`).FindAllStringSubmatch(string(text), -1)
 	if len(modules) < 10 || len(doc.Packages) != len(modules)+2 {
 		t.Errorf("%d packages of %d modules, want plegd, Go and the modules", len(doc.Packages), len(modules))

@@ -20,15 +20,14 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
 )
 
 // open returns the files of an archive.
 func open(t *testing.T, archive []byte) map[string]string {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	files := map[string]string{}
 	r := tar.NewReader(z)
 	for {
@@ -36,13 +35,9 @@ func open(t *testing.T, archive []byte) map[string]string {
 		if errors.Is(err, io.EOF) {
 			return files
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		files[strings.TrimPrefix(head.Name, "plegd-bundle/")] = string(content)
 	}
 }
@@ -70,9 +65,7 @@ func TestWrite(t *testing.T) {
 				return nil
 			}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if took := time.Since(begun); took != partTime {
 			t.Errorf("it took %s, want the limit of the part that hangs", took)
 		}
@@ -163,9 +156,7 @@ func TestNewestKernelMessages(t *testing.T) {
 		for i := 0; log.Len() < size; i++ {
 			fmt.Fprintf(&log, "%07d %s\n", i, strings.Repeat("x", 8<<10-9)) // a record per read
 		}
-		if err := os.WriteFile(path, log.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, log.Bytes(), 0o600))
 		got, err := kernelMessages(path)
 		if err != nil || len(got) > kernelBytes || !bytes.HasSuffix(log.Bytes(), got) || len(got) < min(log.Len(), kernelBytes-9<<10) {
 			t.Errorf("of %d bytes: %d, %v", log.Len(), len(got), err)
@@ -188,14 +179,10 @@ func TestNode(t *testing.T) {
 func TestSockets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.sock")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	files, err := gathered(t, Sockets())
 	if err != nil && strings.HasPrefix(err.Error(), "sock_diag") {

@@ -20,6 +20,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -92,9 +93,7 @@ func metricsOver(reg prometheus.Gatherer) http.Handler {
 func gather(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily {
 	t.Helper()
 	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out := make(map[string]*dto.MetricFamily)
 	for _, f := range families {
 		out[f.GetName()] = f
@@ -147,9 +146,7 @@ func TestMetricsLint(t *testing.T) {
 	reg, m := newPedantic(viewtest.NewSource(viewtest.Unhealthy()))
 	exercise(m)
 	problems, err := testutil.GatherAndLint(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range problems {
 		if strings.HasPrefix(p.Metric, "pleg") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
@@ -249,12 +246,8 @@ func TestReadNode(t *testing.T) {
 		{"NAME=x\n", ""},
 	} {
 		root := t.TempDir()
-		if err := os.MkdirAll(root+"/1/root/etc", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(root+"/1/root/etc/os-release", []byte(tt.file), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(root+"/1/root/etc", 0o755))
+		must.Do(t, os.WriteFile(root+"/1/root/etc/os-release", []byte(tt.file), 0o644))
 		n := ReadNode(root, root)
 		if n.OSImage != tt.want || n.CgroupVersion != "1" || n.Kernel == "" {
 			t.Errorf("%q: %+v, want %q", tt.file, n, tt.want)

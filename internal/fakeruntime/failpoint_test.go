@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 // failing runs f in a bubble with a runtime of 3 pods that has the failpoints.
@@ -21,9 +22,7 @@ func failing(t *testing.T, spec string, f func(t *testing.T, rt *fakeruntime.Run
 	synctest.Test(t, func(t *testing.T) {
 		rt := start(t, fakeruntime.Options{})
 		rt.FillPods(3, 2)
-		if err := rt.SetFailpoints(spec); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rt.SetFailpoints(spec))
 		f(t, rt, connect(t, rt))
 	})
 }
@@ -114,9 +113,7 @@ func TestFailpointAnswers(t *testing.T) {
 			_, err := c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 			wantStatus(t, err, codes.Internal, "unmarshal")
 			resp, err := c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for _, cond := range resp.Status.Conditions {
 				if ready := cond.Type != runtimeapi.NetworkReady; cond.Status != ready {
 					t.Errorf("notready(NetworkReady): %v", cond)

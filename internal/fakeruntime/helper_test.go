@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,9 +40,7 @@ func dial(t testing.TB, rt *fakeruntime.Runtime, opts ...grpc.DialOption) *grpc.
 		}),
 	}, opts...)
 	cc, err := grpc.NewClient("passthrough:///fakeruntime", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = cc.Close() })
 	return cc
 }
@@ -63,9 +62,7 @@ func within(t testing.TB, d time.Duration) context.Context {
 func dialRaw(t testing.TB, rt *fakeruntime.Runtime) net.Conn {
 	t.Helper()
 	c, err := rt.Dialer()(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

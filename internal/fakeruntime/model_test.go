@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestAnswerIsWhatTheMarshallerWrites decodes lists that hold every kind of entry. Each
@@ -25,13 +26,9 @@ func TestAnswerIsWhatTheMarshallerWrites(t *testing.T) {
 		t.Helper()
 		wantS, wantC := rt.Snapshot()
 		gotS, err := client.ListPodSandbox(within(t, 10*time.Second), &runtimeapi.ListPodSandboxRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		gotC, err := client.ListContainers(within(t, 10*time.Second), &runtimeapi.ListContainersRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		orders[gotS.Items[0].Id+gotS.Items[1].Id] = true
 		sortSandboxes(wantS)
 		sortSandboxes(gotS.Items)

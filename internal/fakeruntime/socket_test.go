@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 // read reads until d has passed; an EOF or reset sets closed.
@@ -32,9 +33,7 @@ func speak(t *testing.T, c net.Conn) {
 	var hello bytes.Buffer
 	hello.WriteString(http2.ClientPreface)
 	f := http2.NewFramer(&hello, nil)
-	if err := errors.Join(f.WriteSettings(), f.WritePing(false, [8]byte{})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(f.WriteSettings(), f.WritePing(false, [8]byte{})))
 	_, _ = c.Write(hello.Bytes())
 }
 
@@ -99,21 +98,15 @@ func TestSocketFaults(t *testing.T) {
 		t.Run(tt.spec+"/unix", func(t *testing.T) {
 			t.Parallel() // it waits on the real clock
 			rt := fakeruntime.New(fakeruntime.Options{})
-			if err := rt.SetFailpoints("socket=" + tt.spec); err != nil {
-				t.Fatal(err)
-			}
-			if err := rt.Listen(filepath.Join(t.TempDir(), "s")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, rt.SetFailpoints("socket="+tt.spec))
+			must.Do(t, rt.Listen(filepath.Join(t.TempDir(), "s")))
 			t.Cleanup(rt.Stop)
 			see(t, rt)
 		})
 		t.Run(tt.spec+"/memory", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := start(t, fakeruntime.Options{})
-				if err := rt.SetFailpoints("socket=" + tt.spec); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, rt.SetFailpoints("socket="+tt.spec))
 				see(t, rt)
 				for range 3 { // Stop does not wait for clients that never speak
 					dialRaw(t, rt)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 func ago(d time.Duration) time.Time { return t0.Add(-d) }
@@ -170,22 +172,14 @@ func TestBlindBehindMounts(t *testing.T) {
 func TestPartsMissing(t *testing.T) {
 	for _, file := range scenarioFiles(t, "*") {
 		b, err := Marshal(readScenario(t, file).Facts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var whole map[string]any
-		if err := json.Unmarshal(b, &whole); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(b, &whole))
 		without(whole, 2, func() {
 			b, err := json.Marshal(whole)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			var f Facts
-			if err := Unmarshal(b, &f); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, Unmarshal(b, &f))
 			Judge(&f, scenarioNow, nil)
 			if f.Relist.Failures++; f.Relist.Last != nil {
 				f.Relist.Last.Err = nil
@@ -213,25 +207,17 @@ func without(fields map[string]any, depth int, do func()) {
 func TestConstantFault(t *testing.T) {
 	for _, file := range scenarioFiles(t, "*") {
 		b, err := Marshal(readScenario(t, file).Facts)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var previous *Verdict
 		var names []string
 		for s := range 20 {
 			later := time.Duration(2*s) * time.Second
 			var whole any
-			if err := json.Unmarshal(b, &whole); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(b, &whole))
 			again, err := json.Marshal(sampledAgain(whole, later))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			var f Facts
-			if err := Unmarshal(again, &f); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, Unmarshal(again, &f))
 			v := Judge(&f, scenarioNow.Add(later), previous)
 			if previous != nil && v.Reason != previous.Reason && s > 5 {
 				names = append(names, v.Reason)

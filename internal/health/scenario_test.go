@@ -11,6 +11,8 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // scenario is a file of testdata/scenarios: how the facts of a moment differ from those of
@@ -63,9 +65,7 @@ func readScenario(t *testing.T, file string) scenario {
 	read("testdata/healthy.json", &healthy)
 	read(file, &one)
 	b, err := json.Marshal(dated(t, merged(healthy, one.Change)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := scenario{Want: one.Want}
 	if err := Unmarshal(b, &s.Facts); err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -108,9 +108,7 @@ func dated(t *testing.T, v any) any {
 	case string:
 		if after, ok := strings.CutPrefix(v, "now"); ok {
 			d, err := time.ParseDuration(cmp.Or(after, "0s"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return scenarioNow.Add(d).Format(time.RFC3339Nano)
 		}
 	}
@@ -119,9 +117,7 @@ func dated(t *testing.T, v any) any {
 
 func TestScenarios(t *testing.T) {
 	folders, err := os.ReadDir("testdata/scenarios")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	have := map[string]bool{}
 	for _, folder := range folders {
 		have[folder.Name()] = true
@@ -178,9 +174,7 @@ func TestScenariosNameNoPods(t *testing.T) {
 			}
 		}
 		v, err := Marshal(Judge(&s.Facts, scenarioNow, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if contains(string(v), secret) {
 			t.Errorf("%s: the verdict names a pod: %s", file, v)
 		}

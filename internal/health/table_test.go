@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/docs/reasons"
+	"github.com/plegd/plegd/test/must"
 )
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
@@ -20,9 +21,7 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 func TestPure(t *testing.T) {
 	allowed := []string{"cmp", "fmt", "maps", "math", "slices", "strconv", "strings", "time", "github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext", "github.com/plegd/plegd/docs/reasons"}
 	pkg, err := build.ImportDir(".", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, path := range pkg.Imports {
 		if !slices.Contains(allowed, path) {
 			t.Errorf("%s is imported: a verdict is made from facts and nothing else", path)
@@ -30,9 +29,7 @@ func TestPure(t *testing.T) {
 	}
 	for _, file := range pkg.GoFiles {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, call := range []string{"time.Now", "time.Since", "time.Until", "time.After(", "time.NewTimer"} {
 			if strings.Contains(string(b), call) {
 				t.Errorf("%s uses %s: the time is a parameter", file, call)
@@ -45,9 +42,7 @@ func TestPure(t *testing.T) {
 // otherwise), and the index lists the rows in their order.
 func TestTable(t *testing.T) {
 	index, err := os.ReadFile("../../docs/reasons/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ids, rows := map[string]bool{}, ""
 	for _, r := range Reasons() {
 		if ids[r.ID] || r.match == nil || r.Layer == 0 || rankOf(r.Severity) < 0 {
@@ -71,9 +66,7 @@ func TestTable(t *testing.T) {
 	}
 	form := regexp.MustCompile(`(?s)^# .*\n## Meaning\n\n.+\n## Evidence\n\n.+\n## Next\n\n.+\n## Steps\n\n(\d\. [^\n]+\n)+\n## Restart\n\n[^#]+$`)
 	pages, err := reasons.Pages.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, e := range pages {
 		id := strings.TrimSuffix(e.Name(), ".md")
 		if id != "README" && !ids[id] {

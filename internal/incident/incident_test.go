@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -122,9 +123,7 @@ func (n *node) one() *Incident {
 		n.t.Fatal("no incident")
 	}
 	doc, err := n.Get(n.t.Context(), n.List()[0].ID)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.Do(n.t, err)
 	return doc
 }
 
@@ -149,8 +148,6 @@ func outcomes(list []Summary) string {
 func (n *node) file() string {
 	n.t.Helper()
 	b, err := os.ReadFile(path(n.dir, n.List()[0].ID))
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.Do(n.t, err)
 	return string(b)
 }

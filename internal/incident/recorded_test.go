@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
 )
 
 var update = flag.Bool("update", false, "write today's verdicts into the recorded incidents")
@@ -32,9 +33,7 @@ func TestRecordedIncidents(t *testing.T) {
 		t.Run(reason+"/"+d.Name(), func(t *testing.T) { replayRecorded(t, path, reason) })
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if n == 0 {
 		t.Errorf("no incidents in %s: make record-incidents", recordedDir)
 	}
@@ -42,13 +41,9 @@ func TestRecordedIncidents(t *testing.T) {
 
 func replayRecorded(t *testing.T, path, reason string) {
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	one, err := Decode(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := range one.Timeline { // recorded before reasons had the time of their last evidence
 		s := one.Timeline[i].Snapshot
 		for n := range s.Previous.Active {
@@ -87,9 +82,7 @@ func writeRecorded(t *testing.T, path string, one *Incident) {
 	moments := one.Timeline
 	one.Timeline = []Moment{}
 	head, err := health.Marshal(one)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lines := make([][]byte, len(moments))
 	for i := range moments {
 		if lines[i], err = health.Marshal(moments[i]); err != nil {
@@ -97,7 +90,5 @@ func writeRecorded(t *testing.T, path string, one *Incident) {
 		}
 	}
 	text := slices.Concat(bytes.TrimSuffix(head, []byte("]}")), []byte("\n"), bytes.Join(lines, []byte(",\n")), []byte("\n]}\n"))
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, text, 0o644))
 }

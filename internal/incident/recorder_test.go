@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestStory: the life of one incident, in memory and on disk.
@@ -114,9 +115,7 @@ func TestNewestAreKept(t *testing.T) {
 			n.degraded(time.Second, fmt.Sprint(i))
 			n.well(time.Second)
 			if i == 0 {
-				if err := os.Remove(path(n.dir, n.List()[0].ID)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Remove(path(n.dir, n.List()[0].ID)))
 			}
 		}
 		list := n.List()
@@ -194,22 +193,16 @@ func TestSlowDisk(t *testing.T) {
 func TestForeignFiles(t *testing.T) {
 	run(t, func(n *node) {
 		n.stop()
-		if err := os.MkdirAll(n.dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(n.dir, 0o700))
 		for name, text := range map[string]string{
 			"README": "hello", "x.json": "{}", "20261121T030405Z-000001.json": "garbage",
 			"20261121T030405Z-000002.json": `{"schema_version":99,"id":"20261121T030405Z-000002"}`,
 			"20261121T030405Z-000003.json": `{"schema_version":2,"id":"20261121T030405Z-00000f"}`,
 			"20261121T030405Z-000004.json": "", draft: "half",
 		} {
-			if err := os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600))
 		}
-		if err := os.Mkdir(path(n.dir, "20261121T030405Z-000006"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(path(n.dir, "20261121T030405Z-000006"), 0o700))
 		n.start()
 		n.degraded(time.Second, "A")
 		if got := outcomes(n.List()); got != "open/A" {
@@ -260,14 +253,10 @@ func TestFileContent(t *testing.T) {
 			t.Errorf("the text changed: %v", err)
 		}
 		var doc map[string]any
-		if err := json.Unmarshal([]byte(text), &doc); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(text), &doc))
 		doc["from_the_future"] = []int{1}
 		b, err := json.Marshal(doc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := Decode(b); err != nil {
 			t.Error(err)
 		}

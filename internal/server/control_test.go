@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -68,9 +69,7 @@ func TestControlSocketMode(t *testing.T) {
 	}()
 	for range 300 {
 		l, err := listenControl(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_ = l.Close()
 	}
 	close(stop)
@@ -87,9 +86,7 @@ func TestControlServerLive(t *testing.T) {
 	first, _ := newTestControl(path)
 	stopFirst := start(t, first)
 	before, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	second, log := newTestControl(path)
 	start(t, second)
 	eventually(t, "a second attempt", func() bool { at, _ := second.Source(); return time.Since(at.At) > 0 && log.Len() > 0 })
@@ -108,13 +105,9 @@ func TestControlServerLive(t *testing.T) {
 func TestControlServerFullQueue(t *testing.T) {
 	path := socketPath(t)
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer syscall.Close(fd)
-	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: path}), syscall.Listen(fd, 0)))
 	for range 8 {
 		if c, err := net.Dial("unix", path); err == nil {
 			defer c.Close()
@@ -149,9 +142,7 @@ func TestClientErrors(t *testing.T) {
 	served := func(h http.HandlerFunc) string {
 		path := socketPath(t)
 		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		server := &http.Server{Handler: h, ReadHeaderTimeout: time.Second}
 		go func() { _ = server.Serve(l) }()
 		t.Cleanup(func() { _ = server.Close() })

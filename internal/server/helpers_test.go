@@ -19,6 +19,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -106,9 +107,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 func socketPath(t *testing.T) string {
@@ -120,9 +119,7 @@ func socketPath(t *testing.T) string {
 func staleSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = l.Close()
 }

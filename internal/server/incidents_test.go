@@ -12,6 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -34,9 +35,7 @@ func TestIncidentExamples(t *testing.T) {
 	viewtest.Golden(t, viewtest.DocsDir+"api/incidents.json", answer(h, view.PathIncidents).Body.String())
 	viewtest.Golden(t, viewtest.DocsDir+"api/incident.json", answer(h, one).Body.String())
 	again, err := incident.Decode(answer(h, one).Body.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(viewtest.Incident(), again); diff != "" {
 		t.Errorf("it comes back differently (-want +got):\n%s", diff)
 	}

@@ -21,15 +21,14 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -150,9 +149,7 @@ func certificate(t *testing.T, dir string) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
 	keyDER, marshalErr := x509.MarshalECPrivateKey(key)
-	if err := errors.Join(keyErr, err, marshalErr); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(keyErr, err, marshalErr))
 	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 	write(t, filepath.Join(dir, "cert.pem"), string(certPEM))
@@ -167,9 +164,7 @@ const (
 func usersPart(t *testing.T) string {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return "basic_auth_users:\n  prometheus: " + string(hash) + "\n"
 }
 

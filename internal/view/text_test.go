@@ -11,15 +11,14 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
 func statusText(t *testing.T, s health.Snapshot, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Status(Content{Snapshot: &s}).WriteText(&b, color); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Status(Content{Snapshot: &s}).WriteText(&b, color))
 	return b.String()
 }
 
@@ -118,9 +117,7 @@ func TestHostileText(t *testing.T) {
 	s.KubeletMessage += strings.Repeat("x", 1<<20)
 	s.Active[0].Evidence = []string{evil, strings.Repeat("y ", 1<<16)}
 	var b strings.Builder
-	if err := errors.Join(Incident(one, s).WriteText(&b, false), WriteIncidents(&b, []incident.Summary{one.Summary})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(Incident(one, s).WriteText(&b, false), WriteIncidents(&b, []incident.Summary{one.Summary})))
 	for _, got := range []string{statusText(t, *s, false), b.String()} {
 		for _, r := range got {
 			if r != '\n' && (r < ' ' || r == 0x7f || r == 0x85 || r == 0x202e || r == utf8.RuneError) {
@@ -149,9 +146,7 @@ func TestCommandsStayWhole(t *testing.T) {
 func TestIncidentText(t *testing.T) {
 	var b strings.Builder
 	one := viewtest.Incident()
-	if err := Incident(one, new(health.Snapshot)).WriteText(&b, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Incident(one, new(health.Snapshot)).WriteText(&b, false))
 	viewtest.Golden(t, "testdata/incident.golden", b.String())
 	b.Reset()
 	if err := Incident(&incident.Incident{Summary: one.Summary}, new(health.Snapshot)).WriteText(&b, false); err != nil || !strings.Contains(b.String(), "ShimStuck") {
@@ -160,9 +155,7 @@ func TestIncidentText(t *testing.T) {
 	b.Reset()
 	list := slices.Repeat([]incident.Summary{one.Summary}, 2)
 	list[0].Outcome, list[0].Closed, list[0].Stored = incident.Open, nil, false
-	if err := WriteIncidents(&b, list); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteIncidents(&b, list))
 	viewtest.Golden(t, "testdata/incidents.golden", b.String())
 	b.Reset()
 	if err := WriteIncidents(&b, nil); err != nil || b.String() != "no incidents\n" {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // command is a line of a code block that calls plegd, without what needs no plegd.
@@ -88,9 +90,7 @@ func startNode(t *testing.T) *node {
 	t.Helper()
 	binary := build(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := &node{dir: t.TempDir(), web: "http://" + l.Addr().String()}
 	_ = l.Close()
 	n.env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "PLEGD_RUNTIME_ENDPOINT="+n.dir+"/s.sock",
@@ -116,9 +116,7 @@ func (n *node) start(t *testing.T, args ...string) {
 	log := &bytes.Buffer{}
 	cmd := exec.Command("env", args...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = n.env, log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait()

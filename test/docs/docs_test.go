@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 const root = "../.."
@@ -25,9 +27,7 @@ func pages(t *testing.T) map[string]string {
 		}
 		for _, path := range paths {
 			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			out[strings.TrimPrefix(path, root+"/")] = string(text)
 		}
 	}
@@ -84,17 +84,13 @@ func TestLinks(t *testing.T) {
 // TestTargets finds the make targets of every page and workflow in the Makefile.
 func TestTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	texts := pages(t)
 	workflows, _ := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	calls := 0
 	for _, path := range workflows {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, m := range regexp.MustCompile(`(?m)^[^#\n]*(?:\bmake |\btarget: \[)([a-z0-9, -]+)`).FindAllStringSubmatch(string(text), -1) {
 			for name := range strings.FieldsFuncSeq(m[1], func(r rune) bool { return r == ' ' || r == ',' }) {
 				calls++
@@ -125,9 +121,7 @@ func TestNames(t *testing.T) {
 	texts := pages(t)
 	for _, file := range []string{"Makefile", ".ci/run"} {
 		b, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		texts[file] = string(b)
 	}
 	for page, text := range texts {

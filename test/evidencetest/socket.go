@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // Listener is a listening socket that accepts only on Accept.
@@ -24,17 +26,11 @@ type Listener struct {
 func ListenAt(tb testing.TB, path string, backlog int) *Listener {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	l := &Listener{TB: tb, Path: path, FD: fd}
 	tb.Cleanup(l.Close)
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		tb.Fatal(err)
-	}
-	if err := unix.Listen(fd, backlog); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	must.Do(tb, unix.Listen(fd, backlog))
 	return l
 }
 
@@ -53,9 +49,7 @@ func (l *Listener) Inode() uint64 { return InodeOf(l.TB, l.FD) }
 func (l *Listener) Accept() int {
 	l.TB.Helper()
 	fd, _, err := unix.Accept4(l.FD, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-	if err != nil {
-		l.TB.Fatal(err)
-	}
+	must.Do(l.TB, err)
 	l.TB.Cleanup(func() { _ = unix.Close(fd) })
 	return fd
 }
@@ -66,9 +60,7 @@ func Connect(tb testing.TB, path string, n int) []net.Conn {
 	var out []net.Conn
 	for range n {
 		c, err := net.Dial("unix", path)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, err)
 		tb.Cleanup(func() { _ = c.Close() })
 		out = append(out, c)
 	}
@@ -79,9 +71,7 @@ func Connect(tb testing.TB, path string, n int) []net.Conn {
 func InodeOf(tb testing.TB, fd int) uint64 {
 	tb.Helper()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, unix.Fstat(fd, &st))
 	return st.Ino
 }
 
@@ -89,14 +79,10 @@ func InodeOf(tb testing.TB, fd int) uint64 {
 func SocketPath(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "plegd") //nolint:usetesting // t.TempDir is too long for a socket's path
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	// A test of what anybody may see needs a directory that anybody may enter.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, os.Chmod(dir, 0o755))
 	return filepath.Join(dir, "r.sock")
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // StatLine makes a line of /proc/PID/stat.
@@ -18,12 +20,8 @@ func WriteTree(tb testing.TB, dir string, files map[string]string) {
 	tb.Helper()
 	for name, content := range files {
 		name = filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			tb.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, os.MkdirAll(filepath.Dir(name), 0o755))
+		must.Do(tb, os.WriteFile(name, []byte(content), 0o644))
 	}
 }
 
@@ -31,9 +29,7 @@ func WriteTree(tb testing.TB, dir string, files map[string]string) {
 func CopyTree(tb testing.TB, dir string) string {
 	tb.Helper()
 	out := tb.TempDir()
-	if err := os.CopyFS(out, os.DirFS(dir)); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, os.CopyFS(out, os.DirFS(dir)))
 	return out
 }
 

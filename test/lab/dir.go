@@ -5,6 +5,8 @@ package lab
 import (
 	"os"
 	"testing"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // A unix socket's path has room for 107 bytes; this much of it is left to what
@@ -28,9 +30,4 @@ func Dir(t testing.TB) string {
 }
 
 // Must ends the test at an error.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var Must = must.Do

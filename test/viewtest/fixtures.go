@@ -15,6 +15,7 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/must"
 )
 
 // T0 is the moment of every snapshot.
@@ -153,18 +154,12 @@ var update = flag.Bool("update", false, "rewrite the golden files and the genera
 func Golden(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must.Do(t, os.WriteFile(file, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s differs; if that is meant, run go test on the package, with -update, (-want +got):\n%s", file, diff)
 	}
