@@ -88,41 +88,35 @@ func TestChildrenFixture(t *testing.T) {
 	}
 }
 
-// TestChildrenSince follows one shim through its states.
+// TestChildrenSince follows one shim through its states, a second apart.
 func TestChildrenSince(t *testing.T) {
-	root := evidencetest.CopyTree(t, "testdata/proc")
-	w := childrenOf(root, "testdata/cgroup_v1", 1000)
-	state := func(s byte, start uint64) *health.Child {
-		frozen := map[bool]string{true: "5:freezer:/kubepods/pod1\n", false: "5:freezer:/kubepods/pod2\n"}[s == 'D']
-		evidencetest.WriteTree(t, root, map[string]string{"3006/stat": evidencetest.StatLine(3006, "containerd-shim", s, 1, start), "3006/cgroup": frozen})
-		return childPID(gatherChildren(t, w).Stuck, 3006)
-	}
-	if c := state('S', 6000); c != nil {
-		t.Errorf("asleep: %+v", c)
-	}
-	first := state('T', 6000)
-	if first == nil || first.State != "T" {
-		t.Fatalf("stopped: %+v", first)
-	}
-	if c := state('T', 6000); c == nil || !c.Since.Equal(first.Since) {
-		t.Errorf("%+v, want it stopped since %s", c, first.Since)
-	}
-	frozen := state('D', 6000)
-	if frozen == nil || frozen.State != "F" || !frozen.Since.After(first.Since) {
-		t.Errorf("%+v, want it frozen since now", frozen)
-	}
-	second := state('T', 6000)
-	if second == nil || !second.Since.After(frozen.Since) {
-		t.Errorf("%+v, want it stopped again", second)
-	}
-	if c := state('T', 7000); c == nil || !c.Since.After(second.Since) {
-		t.Errorf("%+v, want another process by that pid to begin again", c)
-	}
-	for _, s := range "SRZX" {
-		if c := state(byte(s), 7000); c != nil {
-			t.Errorf("%c: %+v", s, c)
+	synctest.Test(t, func(t *testing.T) {
+		root := evidencetest.CopyTree(t, "testdata/proc")
+		w := childrenOf(root, "testdata/cgroup_v1", 1000)
+		for i, step := range []struct {
+			state byte
+			group string // pod1 is frozen
+			start uint64
+			want  string
+		}{
+			{'S', "pod2", 6000, ""}, {'T', "pod2", 6000, "T 0s"}, {'T', "pod2", 6000, "T 1s"}, {'D', "pod1", 6000, "F 0s"},
+			{'T', "pod2", 6000, "T 0s"}, {'T', "pod2", 7000, "T 0s"}, // another process by that pid
+			{'S', "pod2", 7000, ""}, {'R', "pod2", 7000, ""}, {'Z', "pod2", 7000, ""}, {'X', "pod2", 7000, ""},
+		} {
+			evidencetest.WriteTree(t, root, map[string]string{
+				"3006/stat":   evidencetest.StatLine(3006, "containerd-shim", step.state, 1, step.start),
+				"3006/cgroup": "5:freezer:/kubepods/" + step.group + "\n",
+			})
+			got := ""
+			if c := childPID(gatherChildren(t, w).Stuck, 3006); c != nil {
+				got = c.State + " " + time.Since(c.Since).String()
+			}
+			if got != step.want {
+				t.Errorf("step %d: %q, want %q", i, got, step.want)
+			}
+			time.Sleep(time.Second)
 		}
-	}
+	})
 }
 
 func TestChildrenNone(t *testing.T) {
