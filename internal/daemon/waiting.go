@@ -51,7 +51,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 		case !ok || time.Now().Before(next):
 			return
 		case e == nil:
-			e = chain.New(d.cfg.ProcFS, d.cfg.SysFS, d.ask)
+			e = chain.New(d.cfg.ProcFS, d.cfg.SysFS, d.client.Answers)
 		}
 		next = time.Now().Add(exploreEvery)
 		s := d.symptom(f, v, last)
@@ -82,7 +82,6 @@ func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) 
 	sandboxes := of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus
 	s := chain.Symptom{
 		Symptom:    of,
-		General:    of.Operation == cri.OpStatus,
 		RuntimePID: d.sources.PID(), DaemonPID: health.HopPID(f),
 		Pod:   d.pod,
 		Lasts: func() bool { return true },
@@ -120,19 +119,6 @@ func (d *Daemon) inspecting(uid string, called time.Time) bool {
 		now, _, _ := i.State()
 		return now.UID == uid && now.CallStart.Equal(called)
 	})
-}
-
-// ask asks the held connection for a single container: a chain.Asker.
-func (d *Daemon) ask(ctx context.Context, t *cri.Entry) error {
-	err := d.client.Answers(ctx, t)
-	switch e := cri.AsError(err); {
-	case e != nil && e.Code == cri.CodeDeadlineExceeded && ctx.Err() != nil:
-		return context.DeadlineExceeded
-	case e != nil && (e.Code == cri.CodeUnavailable || e.Code == cri.CodeCanceled):
-		return err
-	default:
-		return nil // an error is an answer
-	}
 }
 
 // targets returns the containers, or the sandboxes, of the last lists that may be asked

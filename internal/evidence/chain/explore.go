@@ -19,8 +19,6 @@ import (
 // Symptom is where a chain begins, and what the explorer needs to know of the daemon.
 type Symptom struct {
 	health.Symptom
-	// General is true for calls about neither a sandbox nor a container.
-	General bool
 	// OthersAnswered reports whether the runtime answers other calls, Lasts whether the
 	// call is still unanswered.
 	OthersAnswered, Lasts func() bool
@@ -44,7 +42,8 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 	if e.symptom = s; s.Process != 0 {
 		return e.Process(ctx, s.Process)
 	}
-	if !s.General && len(e.sweep.hung) == 0 && time.Now().After(e.sweep.next) && s.OthersAnswered() {
+	general := s.Operation == cri.OpStatus // about neither a sandbox nor a container
+	if !general && len(e.sweep.hung) == 0 && time.Now().After(e.sweep.next) && s.OthersAnswered() {
 		e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
 	}
 	c := health.Chain{At: time.Now(), Links: []health.Link{{
@@ -56,12 +55,12 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 		c.Links = append(c.Links, targetLink(target))
 	}
 	switch helpers := e.helpersOf(ctx, e.runtime(), target.ID); {
-	case len(helpers) > 0 && (target.ID != "" || s.General && s.OthersAnswered()):
+	case len(helpers) > 0 && (target.ID != "" || general && s.OthersAnswered()):
 		// A helper that began before the call may have the lock that it waits for.
 		e.follow(ctx, &c, helpers[0].PID)
 	case target.ID != "":
 		e.fromTarget(ctx, &c, target)
-	case s.General && s.OthersAnswered():
+	case general && s.OthersAnswered():
 		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
 	case s.OthersAnswered():
 		c.Unknown = unknown
@@ -182,8 +181,13 @@ func run(ctx context.Context, ask Asker, targets []*cri.Entry, may func() bool) 
 			mu.Lock()
 			defer mu.Unlock()
 			s.asked++
-			if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			e, failed := errors.AsType[*health.CallError](err)
+			hangs := failed && e.Code == cri.CodeDeadlineExceeded && limited.Err() != nil
+			if hangs && ctx.Err() == nil {
 				s.hung = append(s.hung, t)
+			}
+			if failed && !hangs && e.Code != cri.CodeUnavailable && e.Code != cri.CodeCanceled {
+				return nil // an error is an answer
 			}
 			return err
 		})

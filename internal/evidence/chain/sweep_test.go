@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // fakeAsker answers after a moment, except for those that hang.
@@ -42,7 +43,7 @@ func (f *fakeAsker) ask(ctx context.Context, t *cri.Entry) error {
 	}()
 	if hangs {
 		<-ctx.Done()
-		return ctx.Err()
+		return &health.CallError{Code: cri.CodeDeadlineExceeded}
 	}
 	time.Sleep(time.Millisecond)
 	return f.err[t.ID]
