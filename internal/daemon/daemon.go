@@ -143,7 +143,7 @@ func (d *Daemon) watch() {
 	d.endpoint.Store(&health.Endpoint{Searching: true})
 	if cfg.RuntimeEndpoint != "" {
 		path, _ := kubelet.ParseEndpoint(cfg.RuntimeEndpoint) // validated
-		d.take(&kubelet.Found{Path: path, Source: "--runtime-endpoint"})
+		d.take(&kubelet.Found{Endpoint: health.Endpoint{Path: path, Source: "--runtime-endpoint"}})
 	}
 	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
 	d.dialer = evidence.NewDialer(evidence.DialOptions{

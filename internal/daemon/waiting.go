@@ -83,16 +83,14 @@ func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) 
 	s := chain.Symptom{
 		Symptom:    of,
 		RuntimePID: d.sources.PID(), DaemonPID: health.HopPID(f),
-		Pod:   d.pod,
-		Lasts: func() bool { return true },
+		Pod:    d.pod,
+		Locked: f.At(v.Hop).Evidence.Process,
+		Lasts:  func() bool { return true },
 		OthersAnswered: func() bool { // of.Operation hangs, and Version beside it is answered
 			v := d.version.Load()
 			answered := !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
 			return answered && of.Operation != health.EveryCall
 		},
-	}
-	if p := f.At(v.Hop).Evidence.Process; p != nil && p.Lock != nil && p.Lock.HolderPID > 0 {
-		s.Lock, s.LockedPID = p.Lock, p.PID
 	}
 	switch {
 	case of.IsList():

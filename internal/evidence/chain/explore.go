@@ -26,9 +26,8 @@ type Symptom struct {
 	Targets func() []*cri.Entry
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int
-	// Lock is the file lock that LockedPID polls for, unseen in /proc/locks; nil for none.
-	Lock      *health.LockWait
-	LockedPID int
+	// Locked may poll for its Lock, unseen in /proc/locks; nil for none.
+	Locked *health.Process
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
 	Pod func(id string) string
 }

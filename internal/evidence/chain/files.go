@@ -175,7 +175,8 @@ func (f *waiting) fileLocks(ctx context.Context) {
 	waits := slices.DeleteFunc(node.ParseLocks(b), func(l node.Lock) bool {
 		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || path(l.File) == "")
 	})
-	if l := f.symptom.Lock; l != nil && f.symptom.LockedPID == f.pid && len(f.found)+len(waits) == 0 {
+	p := cmp.Or(f.symptom.Locked, &health.Process{})
+	if l := p.Lock; p.PID == f.pid && l != nil && l.HolderPID > 0 && len(f.found)+len(waits) == 0 {
 		waits = append(waits, node.Lock{File: l.File, Holder: l.HolderPID})
 	}
 	for _, l := range waits {

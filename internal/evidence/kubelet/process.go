@@ -121,13 +121,10 @@ func ParseEndpoint(endpoint string) (string, error) {
 
 // Found is where the runtime's socket is.
 type Found struct {
-	// Path is the socket's path, "" when none was found; Source is where it was named.
-	Path, Source string
+	health.Endpoint
 	// Certain is true where the kubelet or a configuration named it. Serves is true where
 	// it is a usual place that serves runtime.v1: the kubelet may name another one.
 	Certain, Serves bool
-	// Searched lists the places without a usable endpoint.
-	Searched []string
 }
 
 // Finder finds the runtime's socket when nobody named it.
@@ -165,7 +162,7 @@ func (f *Finder) Find(ctx context.Context) (found Found) {
 		from := v.From[health.SettingEndpoint]
 		path, err := ParseEndpoint(endpoint)
 		if err == nil {
-			return Found{Path: path, Source: from, Certain: len(kubelets) == 0 || args != nil}
+			return Found{Endpoint: health.Endpoint{Path: path, Source: from}, Certain: len(kubelets) == 0 || args != nil}
 		}
 		searched(from + ": " + err.Error())
 	}
@@ -178,7 +175,8 @@ func (f *Finder) Find(ctx context.Context) (found Found) {
 		case err != nil || info.Mode()&os.ModeSocket == 0:
 			searched(path)
 		case f.Serves(ctx, f.Root+path):
-			return Found{Path: f.Root + path, Source: "the first usual place that serves runtime.v1", Serves: true}
+			const first = "the first usual place that serves runtime.v1"
+			return Found{Endpoint: health.Endpoint{Path: f.Root + path, Source: first}, Serves: true}
 		case found.Path == "":
 			found.Path, found.Source = f.Root+path, "the first usual place where there is a socket"
 		}
