@@ -21,12 +21,8 @@ const OpContainerEvents = "get_container_events"
 // EventType is the kind of a container event of runtime.v1.
 type EventType = runtimeapi.ContainerEventType
 
-// The container events of runtime.v1.
-const (
-	EventCreated = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
-	EventStarted = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
-	EventStopped = runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
-)
+// EventCreated is the creation of a container.
+const EventCreated = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
 
 // NumEventTypes is the number of event types.
 const NumEventTypes = 4

@@ -45,7 +45,7 @@ func TestLeaseOver(t *testing.T) {
 	if end != StreamLeaseOver || err != nil || took < 10*time.Second || took > 11*time.Second {
 		t.Errorf("%d, %v after %s", end, err, took)
 	}
-	if last := got[len(got)-1]; last != EventStopped.String()+" "+pod.UID {
+	if last := got[len(got)-1]; last != EventType(2).String()+" "+pod.UID {
 		t.Error(last)
 	}
 }

@@ -143,16 +143,16 @@ func (s *store) read() (r restored, err error) {
 	if err := json.Unmarshal(b, &saved); err != nil {
 		return r, fmt.Errorf("%s: %w", path, err)
 	}
-	boot, err := s.bootID()
-	if err != nil || saved.BootID != boot {
-		return r, err
-	}
 	now, mono := time.Now(), s.clock()
 	moment := func(ns int64) time.Time {
 		if ns <= 0 || ns > int64(mono) {
 			return time.Time{}
 		}
 		return now.Add(time.Duration(ns) - mono)
+	}
+	boot, err := s.bootID()
+	if err != nil || saved.BootID != boot || moment(saved.Written).IsZero() {
+		return r, err // of another boot
 	}
 	r = restored{savedState: saved, written: moment(saved.Written), lastSeen: moment(saved.LastSeen)}
 	if r.Status.LastGood, r.Status.Restored = moment(saved.LastGood), true; r.lastSeen.IsZero() {

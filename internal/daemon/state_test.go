@@ -263,6 +263,7 @@ func FuzzStateFile(f *testing.F) {
 	f.Add([]byte(`{"boot_id":"first","written_monotonic_ns":3599000000000,"last_seen_monotonic_ns":3590000000000,"last_good_status_monotonic_ns":3595000000000,"status":{"answered":true,"runtime_ready":{"status":true}}}`))
 	f.Add([]byte(`{"boot_id":"first","written_monotonic_ns":-9223372036854775808,"last_seen_monotonic_ns":9223372036854775807}`))
 	f.Add([]byte(`{"boot_id":"first","written_monotonic_ns":1,"last_seen_monotonic_ns":-9223372036854775808}`))
+	f.Add([]byte(`{"boot_id":"first","written_monotonic_ns":3700000000000,"last_seen_monotonic_ns":1}`))
 	f.Add([]byte(`[{}]`))
 	f.Add([]byte{})
 	root := f.TempDir()

@@ -16,6 +16,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// The events of runtime.v1 that are hints.
+const started, stopped = cri.EventType(1), cri.EventType(2)
+
 // runtime is a Source that ends its streams as scripted.
 type runtime struct {
 	t0 time.Time
@@ -144,13 +147,13 @@ func TestLeases(t *testing.T) {
 		s, l := start(t, r, false)
 		pause(time.Second)
 		for range 60 {
-			r.send(cri.EventStarted, "a")
+			r.send(started, "a")
 			r.send(cri.EventCreated, "b")
-			r.send(cri.EventStopped, "")
+			r.send(stopped, "")
 			pause(time.Second)
 		}
 		st := s.State()
-		if r.most != 1 || st.Opened != 7 || st.Errors != 0 || st.Phase != Streaming || st.Received[cri.EventStopped.String()] != 60 {
+		if r.most != 1 || st.Opened != 7 || st.Errors != 0 || st.Phase != Streaming || st.Received[stopped.String()] != 60 {
 			t.Errorf("%d streams at once; %+v", r.most, st)
 		}
 		if len(l.hints) != 60 || slices.Contains(l.hints, "b") || len(l.uses) != 0 {
