@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,12 +129,9 @@ func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
 }
 
 // fuseWaiting is how many requests of a FUSE mount have no answer, "" where that is not
-// known or the mount is another one.
+// known or the mount is another one: the minor number of a mount without a device is its own.
 func (f *waiting) fuseWaiting(m node.Mount) string {
 	_, minor, _ := strings.Cut(m.Device, ":")
-	if !strings.HasPrefix(m.Type, "fuse") {
-		return ""
-	}
 	b, _ := node.ReadFile(f.sysfs, "fs/fuse/connections", minor, "waiting")
 	return strings.TrimSpace(string(b))
 }
@@ -142,17 +139,15 @@ func (f *waiting) fuseWaiting(m node.Mount) string {
 // mountFingerprint returns the file system's type, and for a network file system a
 // hash of its server. source is that of mountinfo: "server:/path" or "//server/path".
 func mountFingerprint(fsType, source string) string {
-	server, _, remote := strings.Cut(source, ":/")
-	if s, ok := strings.CutPrefix(source, "//"); ok {
-		server, _, _ = strings.Cut(s, "/")
-		remote = true
+	word := health.FingerprintWord(fsType)
+	if server := serverOf.FindString(source); server != "" {
+		sum := sha256.Sum256([]byte(server))
+		word += fmt.Sprintf(":%x", sum[:4])
 	}
-	if !remote {
-		return health.FingerprintWord(fsType)
-	}
-	sum := sha256.Sum256([]byte(server))
-	return health.FingerprintWord(fsType) + ":" + hex.EncodeToString(sum[:4])
+	return word
 }
+
+var serverOf = regexp.MustCompile(`^(//[^/]+|.*?:/)`)
 
 // agentWait adds the fanotify agent without whose answer a thread may not continue.
 func (f *waiting) agentWait(ctx context.Context, t thread) {

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -195,10 +196,7 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 
 // kernelWait is that of a thread of which only the kernel function is known.
 func kernelWait(t thread) wait {
-	where := t.channel
-	if where == "" {
-		where = "a kernel function that cannot be read"
-	}
+	where := cmp.Or(t.channel, "a kernel function that cannot be read")
 	return wait{
 		key: "kernel " + where, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, where),
 		link: health.Link{
