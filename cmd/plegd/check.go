@@ -188,11 +188,7 @@ func printNagios(w io.Writer, s *health.Snapshot) (int, error) {
 // printNPD prints at most 80 bytes, as node-problem-detector keeps of them. Half a
 // number must not pass for a whole one: a line that is cut ends with three dots.
 func printNPD(w io.Writer, s *health.Snapshot, problem string) (int, error) {
-	line := oneLine(s, false)
-	if len(line) > npdMaxBytes {
-		line = strings.ToValidUTF8(line[:npdMaxBytes-len("...")], "") + "..."
-	}
-	_, err := fmt.Fprintln(w, line)
+	_, err := fmt.Fprintln(w, plain.CutTo(oneLine(s, false), npdMaxBytes))
 	return npdCode(s, problem), err
 }
 

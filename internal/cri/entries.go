@@ -1,9 +1,9 @@
 package cri
 
 import (
-	"strings"
-
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // The labels that the kubelet sets on every container
@@ -21,23 +21,16 @@ const (
 	maxMessage = 4 << 10
 )
 
-// clip keeps the beginning of a text, in memory of its own.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(strings.Clone(s[:most]), "")
-}
-
 func sandboxReader() *listReader { return newReader(5, sandboxOf) }
 
 func containerReader() *listReader { return newReader(8, containerOf) }
 
 func sandboxOf(p *runtimeapi.PodSandbox) *Entry {
-	m, id := p.GetMetadata(), clip(p.GetId(), maxName)
+	m, id := p.GetMetadata(), plain.CutTo(p.GetId(), maxName)
 	e := &Entry{
 		Sandbox: true, ID: id, SandboxID: id, Ignored: m == nil || id == "", State: StateExited, CreatedAt: p.GetCreatedAt(),
-		PodUID: clip(m.GetUid(), maxName), PodName: clip(m.GetName(), maxName), PodNamespace: clip(m.GetNamespace(), maxName),
+		PodUID: plain.CutTo(m.GetUid(), maxName), PodName: plain.CutTo(m.GetName(), maxName),
+		PodNamespace: plain.CutTo(m.GetNamespace(), maxName),
 	}
 	if p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 		e.State = StateRunning
@@ -48,12 +41,12 @@ func sandboxOf(p *runtimeapi.PodSandbox) *Entry {
 func containerOf(p *runtimeapi.Container) *Entry {
 	m := p.GetMetadata()
 	return &Entry{
-		ID:           clip(p.GetId(), maxName),
-		SandboxID:    clip(p.GetPodSandboxId(), maxName),
-		Name:         clip(m.GetName(), maxName),
-		PodUID:       clip(p.GetLabels()[labelPodUID], maxName),
-		PodName:      clip(p.GetLabels()[labelPodName], maxName),
-		PodNamespace: clip(p.GetLabels()[labelPodNamespace], maxName),
+		ID:           plain.CutTo(p.GetId(), maxName),
+		SandboxID:    plain.CutTo(p.GetPodSandboxId(), maxName),
+		Name:         plain.CutTo(m.GetName(), maxName),
+		PodUID:       plain.CutTo(p.GetLabels()[labelPodUID], maxName),
+		PodName:      plain.CutTo(p.GetLabels()[labelPodName], maxName),
+		PodNamespace: plain.CutTo(p.GetLabels()[labelPodNamespace], maxName),
 		Ignored:      p.GetId() == "" || m == nil || p.GetImage() == nil,
 		State:        State(min(uint32(p.GetState()), uint32(StateUnknown))), // as the kubelet maps other numbers
 		CreatedAt:    p.GetCreatedAt(),

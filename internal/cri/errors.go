@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // tooLarge matches grpc-go's two refusals of a message for its size
@@ -40,7 +41,7 @@ func AsError(err error) *health.CallError {
 // errorOf turns a failed call's error into plain values.
 func errorOf(op string, err error) *health.CallError {
 	s := status.Convert(err)
-	e := &health.CallError{Operation: op, Code: s.Code().String(), Message: clip(s.Message(), maxMessage)}
+	e := &health.CallError{Operation: op, Code: s.Code().String(), Message: plain.CutTo(s.Message(), maxMessage)}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Code = CodeDeadlineExceeded

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // OpContainerEvents is the event stream, as the kubelet's metrics name it. It is
@@ -102,7 +103,7 @@ func (c *Client) events(ctx context.Context, each eachEvent) error {
 		if err := stream.RecvMsg(into(&m)); err != nil {
 			return err
 		}
-		each(m.GetContainerEventType(), clip(m.GetPodSandboxStatus().GetMetadata().GetUid(), maxName))
+		each(m.GetContainerEventType(), plain.CutTo(m.GetPodSandboxStatus().GetMetadata().GetUid(), maxName))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // Version asks for the runtime's name and version.
@@ -16,8 +17,8 @@ func (c *Client) Version(ctx context.Context) (health.Runtime, error) {
 	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
 	err := c.ask(ctx, OpVersion, &runtimeapi.VersionRequest{Version: "0.1.0"}, &m)
 	return health.Runtime{
-		Name: clip(m.GetRuntimeName(), maxName), Version: clip(m.GetRuntimeVersion(), maxName),
-		CRIVersion: clip(m.GetRuntimeApiVersion(), maxName),
+		Name: plain.CutTo(m.GetRuntimeName(), maxName), Version: plain.CutTo(m.GetRuntimeVersion(), maxName),
+		CRIVersion: plain.CutTo(m.GetRuntimeApiVersion(), maxName),
 	}, err
 }
 
@@ -30,7 +31,8 @@ func (c *Client) Status(ctx context.Context) (s health.Status, err error) {
 	s.Answered = true
 	for _, cond := range m.GetStatus().GetConditions() {
 		p := &health.Condition{
-			Status: cond.GetStatus(), Reason: clip(cond.GetReason(), maxName), Message: clip(cond.GetMessage(), maxMessage),
+			Status: cond.GetStatus(), Reason: plain.CutTo(cond.GetReason(), maxName),
+			Message: plain.CutTo(cond.GetMessage(), maxMessage),
 		}
 		switch {
 		case cond.GetType() == runtimeapi.RuntimeReady && s.RuntimeReady == nil:

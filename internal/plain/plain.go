@@ -23,10 +23,14 @@ func Text(s string) string {
 // unescaper undoes what strconv.Quote escapes and no display takes for a command.
 var unescaper = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
 
-// Cut returns at most the first 256 bytes of a text.
-func Cut(s string) string {
-	if len(s) > 256 {
-		s = s[:256] + "..."
+// Cut is CutTo with 256 bytes.
+func Cut(s string) string { return CutTo(s, 256) }
+
+// CutTo returns the begin of a text in at most n bytes, the last of which are dots, in
+// memory of its own. A shorter text stays as it is.
+func CutTo(s string, n int) string {
+	if len(s) > n {
+		s = s[:n-len("...")] + "..."
 	}
 	return strings.ToValidUTF8(s, "")
 }
