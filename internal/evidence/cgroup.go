@@ -167,16 +167,11 @@ func (s *cgroupSource) pressure(m node.Cgroups) *health.CgroupPressure {
 		return nil
 	}
 	p := &health.CgroupPressure{}
-	p.CPUSome, _ = pressureOf(base + path + "/cpu.pressure")
-	_, p.MemoryFull = pressureOf(base + path + "/memory.pressure")
-	if p.IOSome, _ = pressureOf(base + path + "/io.pressure"); max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
+	p.CPUSome = node.Pressure(base+path+"/cpu.pressure", "some")
+	p.MemoryFull = node.Pressure(base+path+"/memory.pressure", "full")
+	p.IOSome = node.Pressure(base+path+"/io.pressure", "some")
+	if max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
 		return nil
 	}
 	return p
-}
-
-// pressureOf reads a file of pressure stall information; -1 where there is none (psi=0).
-func pressureOf(path string) (some, full float64) {
-	b, _ := node.ReadFile(path)
-	return node.ParsePressure(b)
 }

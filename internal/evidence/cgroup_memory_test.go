@@ -138,9 +138,13 @@ func TestCgroupPressure(t *testing.T) {
 	if p := gatherCgroup(t, cgroupOf(t, "testdata/cgroup_v1", v1Cgroups)).Pressure; p != nil {
 		t.Errorf("v1: %+v", p)
 	}
+	dir := t.TempDir()
 	for _, text := range []string{"", "some\n", "some avg60=1\n", "some avg10=x avg60=1\n", "some avg10=-1 a\n", "full avg10=101 a\n"} {
-		if some, full := node.ParsePressure([]byte(text)); some != -1 || full != -1 {
-			t.Errorf("%q: %f, %f", text, some, full)
+		evidencetest.WriteTree(t, dir, map[string]string{"cpu.pressure": text})
+		for _, line := range []string{"some", "full"} {
+			if v := node.Pressure(dir+"/cpu.pressure", line); v != -1 {
+				t.Errorf("%s of %q: %f", line, text, v)
+			}
 		}
 	}
 }

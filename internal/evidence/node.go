@@ -46,9 +46,9 @@ func idleShare(before, now procfs.CPUStat) float64 {
 
 func readNode(root string) (*health.Node, procfs.CPUStat, error) {
 	n, failed := &health.Node{At: time.Now(), CPUIdle: -1}, error(nil)
-	n.CPUSome, _ = pressureOf(root + "/pressure/cpu")
-	_, n.MemoryFull = pressureOf(root + "/pressure/memory")
-	_, n.IOFull = pressureOf(root + "/pressure/io")
+	n.CPUSome = node.Pressure(root+"/pressure/cpu", "some")
+	n.MemoryFull = node.Pressure(root+"/pressure/memory", "full")
+	n.IOFull = node.Pressure(root+"/pressure/io", "full")
 	scan := func(name, format string, to ...any) {
 		b, err := node.ReadFile(root, name)
 		if _, invalid := fmt.Sscanf(string(b), format, to...); err == nil && invalid != nil {

@@ -243,23 +243,16 @@ func (t CgroupTree) Fullest(m Cgroups, controller, current string, limits ...str
 	return out
 }
 
-// ParsePressure returns avg10 of the two lines of a pressure file; -1 for a missing one.
-// procfs reads those of the node only.
+// Pressure returns avg10 of a line, "some" or "full", of a pressure file; -1 where there is
+// none, as with psi=0. procfs reads those of the node only.
 //
 //	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
-func ParsePressure(b []byte) (some, full float64) {
-	some, full = -1, -1
-	for line := range strings.Lines(string(b)) {
-		var kind string
-		var share float64
-		_, err := fmt.Sscanf(line, "%s avg10=%f", &kind, &share)
-		switch {
-		case err != nil || !(share >= 0 && share <= 100): // not NaN either
-		case kind == "some":
-			some = share
-		case kind == "full":
-			full = share
-		}
+func Pressure(path, line string) float64 {
+	b, _ := ReadFile(path) // of nothing there is none
+	_, rest, _ := strings.Cut("\n"+string(b), "\n"+line+" avg10=")
+	var share float64
+	if _, err := fmt.Sscanf(rest, "%f", &share); err != nil || !(share >= 0 && share <= 100) { // not NaN either
+		return -1
 	}
-	return some, full
+	return share
 }

@@ -112,12 +112,9 @@ func ArgValue(args []string, name string) (last string) {
 
 // value returns the rest after "name:" on a line of its own, as in /proc/PID/status.
 func value(b []byte, name string) string {
-	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte(name+":")); ok {
-			return string(bytes.TrimSpace(rest))
-		}
-	}
-	return ""
+	_, rest, _ := strings.Cut("\n"+string(b), "\n"+name+":")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
 }
 
 // number is value for a number of a base, from 0; otherwise is returned where there is none.
