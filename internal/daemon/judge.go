@@ -83,7 +83,6 @@ func (d *Daemon) notify(message string) {
 func (d *Daemon) runJudge(ctx context.Context) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	d.judge(time.Now())
 	for {
 		quiet := false
 		select {
