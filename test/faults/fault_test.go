@@ -4,8 +4,6 @@ package faults
 
 import (
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -79,12 +76,14 @@ const (
 type bench struct {
 	t *testing.T
 	*lab.Containerd
-	cri    *lab.CRI
-	pods   []*lab.Pod
-	socket string
-	group  *lab.ControlGroup
-	disk   *lab.FileSystem
-	plegd  *lab.Plegd
+	// simulated is the fake runtime of a fault that has one.
+	simulated *lab.Simulated
+	cri       *lab.CRI
+	pods      []*lab.Pod
+	socket    string
+	group     *lab.ControlGroup
+	disk      *lab.FileSystem
+	plegd     *lab.Plegd
 	// victim is the container into which a fault is injected.
 	victim *lab.Container
 	// dockerd is the Docker daemon, behind cri-dockerd alone.
@@ -107,8 +106,8 @@ func newBench(t *testing.T, f *fault) *bench {
 	t.Helper()
 	b := &bench{t: t}
 	if f.simulate != nil {
-		b.socket = filepath.Join(lab.Dir(t), "sim.sock")
-		b.simulated(f.simulate)
+		b.simulated = lab.NewSimulated(t, f.simulate...)
+		b.socket = b.simulated.Socket
 		if f.start != nil {
 			f.start(b)
 		}
@@ -130,27 +129,11 @@ func newBench(t *testing.T, f *fault) *bench {
 	return b
 }
 
-// simulated runs plegd's fake runtime until the test ends.
-func (b *bench) simulated(args []string) {
-	b.t.Helper()
-	cmd := exec.Command(lab.Binary(b.t), append([]string{"simulate", "--socket=" + b.socket}, args...)...)
-	cmd.Stderr = os.Stderr
-	lab.StartCommand(b.t, cmd)
-	lab.Eventually(b.t, 10*time.Second, "plegd simulate serves", func() error {
-		_, err := fakeruntime.ReadFailpoints(b.t.Context(), b.socket)
-		return err
-	})
-}
-
 // failpoints replaces the failpoints of `plegd simulate`, and returns what removes them.
 func (b *bench) failpoints(spec string) (undo func()) {
 	b.t.Helper()
-	_, err := fakeruntime.WriteFailpoints(b.t.Context(), b.socket, spec)
-	b.must(err)
-	return func() {
-		_, err := fakeruntime.WriteFailpoints(b.t.Context(), b.socket, "")
-		b.must(err)
-	}
+	b.simulated.Fail(spec)
+	return func() { b.simulated.Fail("") }
 }
 
 func (b *bench) must(err error) {

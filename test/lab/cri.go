@@ -25,9 +25,6 @@ const callLimit = 2 * time.Minute
 
 // CRI makes pods and containers on a runtime, in the way of a kubelet.
 type CRI struct {
-	// Socket is the path of the runtime's socket.
-	Socket string
-
 	t       testing.TB
 	conn    *grpc.ClientConn
 	runtime runtimeapi.RuntimeServiceClient
@@ -66,7 +63,7 @@ func dialCRI(socket string) (*CRI, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CRI{Socket: socket, conn: conn, runtime: runtimeapi.NewRuntimeServiceClient(conn)}, nil
+	return &CRI{conn: conn, runtime: runtimeapi.NewRuntimeServiceClient(conn)}, nil
 }
 
 func (r *CRI) version(ctx context.Context) (*runtimeapi.VersionResponse, error) {

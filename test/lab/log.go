@@ -86,12 +86,6 @@ func (l Line) String(field string) string {
 	return s
 }
 
-// Number returns a field that is a number; ok is false where there is none.
-func (l Line) Number(field string) (n float64, ok bool) {
-	n, ok = l.Fields[field].(float64)
-	return n, ok
-}
-
 // Quiet reports whether a line is below the level info: one that a log at its
 // usual level does not hold. A line that is not JSON is never quiet.
 func (l Line) Quiet() bool { return l.Level() == "debug" }

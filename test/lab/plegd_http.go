@@ -22,13 +22,9 @@ type Status struct {
 	Reason         string    `json:"reason"`
 	Reasons        []Reason  `json:"reasons"`
 	KubeletMessage string    `json:"kubelet_message"`
-	// NotReadyIn is in seconds, nil while nothing points that way.
-	NotReadyIn *float64 `json:"not_ready_in_seconds"`
 	// Kubelet is the modelled kubelet.
 	Kubelet struct {
-		RulesOK     bool     `json:"rules_ok"`
 		RulesFailIn *float64 `json:"rules_fail_in_seconds"`
-		NodeReady   bool     `json:"node_ready"`
 	} `json:"kubelet"`
 	LastSeen *time.Time `json:"last_seen"`
 	// The facts that the verdict is made from.

@@ -37,12 +37,6 @@ type Alert struct {
 	State       string            `json:"state"`
 }
 
-// Sample is one sample of a series.
-type Sample struct {
-	At    time.Time
-	Value float64
-}
-
 // NewPrometheus starts one with the files of its directory by their names, prometheus.yml
 // among them, and more flags, and waits until it is ready.
 func NewPrometheus(t testing.TB, address string, files map[string]string, flags ...string) *Prometheus {
@@ -162,38 +156,23 @@ func (p *Prometheus) Alerts() ([]Alert, error) {
 }
 
 // Range returns the samples of all series that a query selects, one per scrape
-// interval, from a moment until now.
-func (p *Prometheus) Range(query string, from time.Time) ([]Sample, error) {
+// interval, from a moment until now: times and values.
+func (p *Prometheus) Range(query string, from time.Time) (samples [][2]any, err error) {
 	var data struct {
 		Result []struct {
 			Values [][2]any `json:"values"`
 		} `json:"result"`
 	}
-	err := p.query("/api/v1/query_range", url.Values{
+	err = p.query("/api/v1/query_range", url.Values{
 		"query": {query},
 		"start": {unixSeconds(from)},
 		"end":   {unixSeconds(time.Now())},
 		"step":  {strconv.FormatFloat(ScrapeInterval.Seconds(), 'f', -1, 64)},
 	}, &data)
-	if err != nil {
-		return nil, err
-	}
-	var samples []Sample
 	for _, series := range data.Result {
-		for _, v := range series.Values {
-			at, ok1 := v[0].(float64)
-			text, ok2 := v[1].(string)
-			if !ok1 || !ok2 {
-				return nil, fmt.Errorf("a sample of %s is %v", query, v)
-			}
-			value, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				return nil, err
-			}
-			samples = append(samples, Sample{At: time.UnixMilli(int64(at * 1000)), Value: value})
-		}
+		samples = append(samples, series.Values...)
 	}
-	return samples, nil
+	return samples, err
 }
 
 func (p *Prometheus) query(path string, values url.Values, data any) error {

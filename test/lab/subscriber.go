@@ -25,8 +25,6 @@ type RuntimeEvent struct {
 	// ID is the container's or sandbox's, Type CREATED, STARTED, STOPPED or
 	// DELETED.
 	ID, Type string
-	// At is when the subscriber had it.
-	At time.Time
 }
 
 // NewSubscriber subscribes to a runtime's events until the test ends.
@@ -51,7 +49,7 @@ func NewSubscriber(t testing.TB, socket string) *Subscriber {
 			name := e.GetContainerEventType().String()
 			name = name[len("CONTAINER_") : len(name)-len("_EVENT")]
 			s.mu.Lock()
-			s.events = append(s.events, RuntimeEvent{ID: e.GetContainerId(), Type: name, At: time.Now()})
+			s.events = append(s.events, RuntimeEvent{ID: e.GetContainerId(), Type: name})
 			s.mu.Unlock()
 		}
 	}()

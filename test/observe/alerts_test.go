@@ -61,14 +61,14 @@ func TestAlerts(t *testing.T) {
 		"no-net":  "Status=notready(NetworkReady)",
 		"kubelet": "",
 	}
-	nodes, runtimes := map[string]string{"gone": lab.FreeAddress(t)}, map[string]*runtime{}
+	nodes, runtimes := map[string]string{"gone": lab.FreeAddress(t)}, map[string]*lab.Simulated{}
 	for name := range faults {
-		runtimes[name] = newRuntime(t, "--pods=5", "--containers=1")
+		runtimes[name] = lab.NewSimulated(t, "--pods=5", "--containers=1")
 		flags := []string{"--relist-threshold=" + threshold.String(), "--rpc-timeout=12s"}
 		if name == "kubelet" {
 			flags = append(flags, "--kubelet-healthz-url="+kubelet.URL)
 		}
-		plegd := lab.NewPlegd(t, runtimes[name].socket, lab.PlegdOptions{Flags: flags})
+		plegd := lab.NewPlegd(t, runtimes[name].Socket, lab.PlegdOptions{Flags: flags})
 		plegd.AwaitState(time.Minute, "healthy")
 		nodes[name] = plegd.Address
 	}
@@ -103,7 +103,7 @@ func TestAlerts(t *testing.T) {
 	began := time.Now()
 	kubeletIll.Store(true)
 	for name, spec := range faults {
-		runtimes[name].fail(spec)
+		runtimes[name].Fail(spec)
 	}
 	for want, page := range map[string]string{
 		"on-call firing PLEGUnhealthy hangs RuntimeListStall": "reasons/RuntimeListStall.md",
@@ -124,7 +124,7 @@ func TestAlerts(t *testing.T) {
 
 	kubeletIll.Store(false)
 	for name := range faults {
-		runtimes[name].fail("")
+		runtimes[name].Fail("")
 	}
 	for _, want := range []string{
 		"on-call resolved PLEGUnhealthy hangs RuntimeListStall", "on-call resolved PLEGUnhealthy accepts AcceptStalled",

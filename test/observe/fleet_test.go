@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,26 +18,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
-
-// runtime is a fake runtime in its own process.
-type runtime struct {
-	t      *testing.T
-	socket string
-}
-
-func newRuntime(t *testing.T, args ...string) *runtime {
-	t.Helper()
-	r := &runtime{t: t, socket: filepath.Join(lab.Dir(t), "r.sock")}
-	lab.StartProgram(t, "simulate", append([]string{lab.Binary(t), "simulate", "--socket", r.socket}, args...)...)
-	lab.Eventually(t, 20*time.Second, "the fake runtime listens", func() error { _, err := os.Stat(r.socket); return err })
-	return r
-}
-
-// fail replaces the failpoints.
-func (r *runtime) fail(spec string) {
-	r.t.Helper()
-	lab.Command{Args: []string{"simulate", "failpoints", "--socket", r.socket, spec}}.Run(r.t, 20*time.Second)
-}
 
 const ruleFiles = "rule_files: [plegd.rules.yml, plegd.recording.yml]\n"
 
@@ -78,10 +57,10 @@ func serveNodes(t *testing.T, group int) (address string) {
 	t.Helper()
 	var pages [3]atomic.Value // of string
 	for i, fault := range []string{"", "ListContainers=hang", "Status=notready(NetworkReady)"} {
-		r := newRuntime(t, "--pods=110", "--churn=0.02")
-		p := lab.NewPlegd(t, r.socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
+		r := lab.NewSimulated(t, "--pods=110", "--churn=0.02")
+		p := lab.NewPlegd(t, r.Socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
 		p.AwaitState(time.Minute, "healthy")
-		r.fail(fault)
+		r.Fail(fault)
 		pages[i].Store("")
 		lab.Every(t, time.Second, func() {
 			if _, body, err := p.Get("/metrics"); err == nil {

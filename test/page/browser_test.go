@@ -20,7 +20,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -52,25 +51,13 @@ func TestMain(m *testing.M) {
 // node is a plegd beside a fake runtime.
 type node struct {
 	*lab.Plegd
-	t      *testing.T
-	socket string
+	*lab.Simulated
 }
 
 func newNode(t *testing.T, failpoints string, flags ...string) *node {
 	t.Helper()
-	n := &node{t: t, socket: filepath.Join(lab.Dir(t), "runtime.sock")}
-	cmd := exec.Command(lab.Binary(t), "simulate", "--socket", n.socket, "--pods", "40", "--failpoints", failpoints)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	lab.Must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	lab.Eventually(t, limit, "the runtime listens", func() error { _, err := os.Stat(n.socket); return err })
-	n.Plegd = lab.NewPlegd(t, n.socket, lab.PlegdOptions{Flags: flags})
-	return n
-}
-
-func (n *node) failpoints(spec string) {
-	n.t.Helper()
-	lab.Command{Args: []string{"simulate", "failpoints", "--socket", n.socket, spec}}.Run(n.t, limit)
+	s := lab.NewSimulated(t, "--pods=40", "--failpoints="+failpoints)
+	return &node{lab.NewPlegd(t, s.Socket, lab.PlegdOptions{Flags: flags}), s}
 }
 
 // browser is a tab of a Chromium of its own that shows a node's page.

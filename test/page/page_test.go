@@ -43,7 +43,7 @@ func TestFaultAndBack(t *testing.T) {
 	b := newBrowser(t, n, desktopWidth, desktopHeight, "light")
 	b.await(verdict, "healthy "+well)
 	b.run(chromedp.Evaluate(`window.mark = "same page"; document.querySelector("footer a").focus()`, nil))
-	n.failpoints("ListContainers=hang")
+	n.Fail("ListContainers=hang")
 	b.await(verdict, "degraded "+listStall)
 	if text := b.text("body"); !strings.Contains(text, "list_containers unanswered") || !strings.Contains(text, "Look for a shim or a runc") {
 		t.Errorf("neither the evidence nor what to do is on the page:\n%s", text)
@@ -66,7 +66,7 @@ func TestFaultAndBack(t *testing.T) {
 		t.Error("the plot has lost the time before plegd was started again")
 	}
 
-	n.failpoints("")
+	n.Fail("")
 	b.await(verdict, "healthy "+well)
 	b.await(`document.querySelector("#incidents").closest("section").textContent.includes("`+listStall+`")`, "true")
 	if got := b.evaluate(`window.mark + ", " + (document.activeElement === document.querySelector("footer a"))`); got != "same page, true" {
@@ -85,7 +85,7 @@ func TestWithoutScripts(t *testing.T) {
 			}
 			return nil
 		})
-		n.failpoints("")
+		n.Fail("")
 	}
 }
 
@@ -93,7 +93,7 @@ func TestWithoutScripts(t *testing.T) {
 func TestKeyboardAndScreenReader(t *testing.T) {
 	n := newNode(t, "")
 	n.AwaitState(limit, "healthy")
-	n.failpoints("ListContainers=hang")
+	n.Fail("ListContainers=hang")
 	b := newBrowser(t, n, desktopWidth, desktopHeight, "light")
 	b.await(verdict, "degraded "+listStall)
 	names := b.ax()
@@ -146,7 +146,7 @@ func stopShim(t *testing.T, n *node) *exec.Cmd {
 	lab.Must(t, err)
 	path := filepath.Join(lab.Dir(t), "containerd-shim-runc-v2")
 	lab.Must(t, os.Symlink(self, path))
-	shim := exec.Command(path, "-namespace", "k8s.io", "-id", sandbox, "-address", n.socket)
+	shim := exec.Command(path, "-namespace", "k8s.io", "-id", sandbox, "-address", n.Socket)
 	shim.Env = []string{shimEnv + "=1"}
 	shim.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if _, err := shim.StdinPipe(); err != nil {
@@ -184,7 +184,7 @@ func TestPictures(t *testing.T) {
 	shim := stopShim(t, n)
 	pid := fmt.Sprintf("pid %d", shim.Process.Pid)
 	await("degraded ShimStuck")
-	n.failpoints("ListContainers=hang;ContainerStatus=1*hang")
+	n.Fail("ListContainers=hang;ContainerStatus=1*hang")
 	for _, b := range all {
 		b.until("the chain is drawn", func() error {
 			got := strings.Join(strings.Fields(b.text(".chain")), " ")
@@ -205,7 +205,7 @@ func TestPictures(t *testing.T) {
 	light.shot("page-unhealthy", firstScreen)
 
 	lab.Must(t, shim.Process.Signal(syscall.SIGCONT))
-	n.failpoints("")
+	n.Fail("")
 	await("healthy ")
 	for _, b := range all {
 		if _, err := chromedp.RunResponse(b.ctx, chromedp.Evaluate(`document.querySelector("td").closest("main").querySelector('a[href^="/incidents/"]').click()`, nil)); err != nil {
