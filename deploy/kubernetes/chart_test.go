@@ -131,14 +131,10 @@ func TestChartRuntimes(t *testing.T) {
 func TestChartIsTheBase(t *testing.T) {
 	for dir, name := range map[string]string{"base": "containerd", "crio": "crio", "k3s": "k3s"} {
 		all, err := template(t, "runtime.name="+name, "image.tag=dev")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		charts := one[*appsv1.DaemonSet](t, all).Spec
 		all, err = objects(files(t), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		bases := one[*appsv1.DaemonSet](t, all).Spec
 		if !equality.Semantic.DeepEqual(charts.UpdateStrategy, bases.UpdateStrategy) || !equality.Semantic.DeepEqual(charts.Template.Spec, bases.Template.Spec) {
 			a, _ := yaml.Marshal(charts.Template.Spec)
@@ -166,9 +162,7 @@ var everything = []string{
 
 func TestChartOptions(t *testing.T) {
 	all, err := template(t, everything...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ds := one[*appsv1.DaemonSet](t, all)
 	c := ds.Spec.Template.Spec.Containers[0]
 	for _, arg := range []string{"--web.listen-address=$(HOST_IP):9990", "--web.config.file=/etc/plegd/web.yml", "--log.level=debug"} {
@@ -224,13 +218,9 @@ func TestChartRules(t *testing.T) {
 	want := map[string]string{}
 	for _, name := range []string{"plegd.rules.yml", "plegd.recording.yml"} {
 		b, err := os.ReadFile(filepath.Join("../prometheus", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var spec monitoring.PrometheusRuleSpec
-		if err := yaml.UnmarshalStrict(b, &spec); err != nil {
-			t.Fatal(err)
-		}
+		must(t, yaml.UnmarshalStrict(b, &spec))
 		for _, g := range spec.Groups {
 			for _, r := range g.Rules {
 				want[r.Alert+r.Record] = r.Expr.StrVal
@@ -238,9 +228,7 @@ func TestChartRules(t *testing.T) {
 		}
 	}
 	all, err := template(t, everything...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := map[string]string{}
 	for _, g := range one[*monitoring.PrometheusRule](t, all).Spec.Groups {
 		if g.Interval == nil || *g.Interval != "15s" {
@@ -268,9 +256,7 @@ func TestChartRules(t *testing.T) {
 // TestChartMore: objects of types that this module does not have, and a setting of the rules.
 func TestChartMore(t *testing.T) {
 	out, err := helm(t, "template", "plegd", chart, "--namespace=plegd", "--kube-version=1.36.0", "--set", "openshift.enabled=true,alertmanagerConfig.enabled=true,prometheusRule.enabled=true,prometheusRule.lookback=2m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, want := range []string{
 		"kind: SecurityContextConstraints\n", "allowedCapabilities: [SYS_PTRACE]\n", "system:serviceaccount:plegd:plegd\n",
 		"kind: AlertmanagerConfig\n", "groupWait: 20s\n", "- name: on-call\n", "last_over_time(pleg_primary_reason[2m])",
@@ -318,9 +304,7 @@ func TestChartUpgrade(t *testing.T) {
 	want := map[string]string{"app.kubernetes.io/name": "plegd", "app.kubernetes.io/instance": "plegd"}
 	for _, set := range [][]string{nil, everything, {"runtime.name=k3s", "image.tag=9.9.9"}} {
 		all, err := template(t, set...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ds := one[*appsv1.DaemonSet](t, all)
 		if !maps.Equal(ds.Spec.Selector.MatchLabels, want) || len(ds.Spec.Selector.MatchExpressions) != 0 {
 			t.Errorf("the selector is %v: an upgrade would be refused", ds.Spec.Selector)

@@ -20,15 +20,11 @@ import (
 func files(t *testing.T) map[string]string {
 	t.Helper()
 	found, err := filepath.Glob("*/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[string]string{}
 	for _, path := range found {
 		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out[path] = string(b)
 	}
 	return out
@@ -183,4 +179,12 @@ func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string, at ...stri
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// must ends the test at an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -109,9 +109,7 @@ func checkNames(expr, metrics string, recorded map[string]bool) error {
 func recordedNames(t *testing.T, config string) map[string]bool {
 	t.Helper()
 	m, err := evaluate(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out := map[string]bool{}
 	for _, g := range append(m.Alerts.Groups, m.Rules.Groups...) {
 		for _, r := range g.Rules {
@@ -129,9 +127,7 @@ func recordedNames(t *testing.T, config string) map[string]bool {
 func stored(t *testing.T, name string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "grafana", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b
 }
 

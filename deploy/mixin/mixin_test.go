@@ -22,9 +22,7 @@ func TestFiles(t *testing.T) {
 // TestNoRunbookElsewhere: every link comes from the configuration.
 func TestNoRunbookElsewhere(t *testing.T) {
 	files, err := render(`{runbookBaseURL: 'https://wiki.example.org/plegd/', runbookSuffix: ''}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	links := 0
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for _, url := range regexp.MustCompile(`https?://[^\s"'\\]*`).FindAllString(string(files[name]), -1) {
@@ -104,14 +102,10 @@ func TestOtherLabels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			files, err := render(c.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			dir := t.TempDir()
 			for _, name := range []string{"plegd.rules.yml", "plegd.recording.yml"} {
-				if err := os.WriteFile(filepath.Join(dir, name), files["prometheus/"+name], 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, name), files["prometheus/"+name], 0o644))
 			}
 			tests := c.tests
 			if tests == nil {
@@ -119,15 +113,11 @@ func TestOtherLabels(t *testing.T) {
 			}
 			for _, name := range tests {
 				b, err := os.ReadFile(filepath.Join("..", "prometheus", name))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, r := range c.rewrite {
 					b = regexp.MustCompile(r.old).ReplaceAll(b, []byte(r.new))
 				}
-				if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must(t, os.WriteFile(filepath.Join(dir, name), b, 0o644))
 			}
 			cmd := exec.Command("promtool", append([]string{"test", "rules"}, tests...)...)
 			cmd.Dir = dir
@@ -141,9 +131,7 @@ func TestOtherLabels(t *testing.T) {
 // TestSettings: labels, thresholds and delays of the configuration reach dashboards and rules.
 func TestSettings(t *testing.T) {
 	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', notReadySoonSeconds: 45, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}, lookback: '77s'}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, text := range m.Dashboards {
 		if regexp.MustCompile(`[{ ](cluster=~|node=)`).Match(text) || !json.Valid(text) {
 			t.Errorf("%s selects by another label, or is no JSON", name)
@@ -165,5 +153,13 @@ func TestSettings(t *testing.T) {
 	}
 	if found != 1 || windows == 0 {
 		t.Errorf("the settings do not reach the rules: %d alerts, %d newest samples", found, windows)
+	}
+}
+
+// must ends the test at an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -48,17 +48,13 @@ func runShared(t *testing.T, interval, tests string) (output string, err error) 
 	t.Helper()
 	promtool(t)
 	files, err := render(`{kubeNodeLabels+: {pool: 'label_pool'}}`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir := t.TempDir()
 	text := "rule_files: [plegd.rules.yml, plegd.recording.yml]\nevaluation_interval: " + interval + "\ntests:\n" + tests
 	for name, b := range map[string][]byte{
 		"plegd.rules.yml": files["prometheus/plegd.rules.yml"], "plegd.recording.yml": files["prometheus/plegd.recording.yml"], "test.yml": []byte(text),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, name), b, 0o644))
 	}
 	cmd := exec.Command("promtool", "test", "rules", "test.yml")
 	cmd.Dir = dir
@@ -165,9 +161,8 @@ func TestSharedByChance(t *testing.T) {
 	fleets := 40
 	if n := os.Getenv("FLEETS"); n != "" {
 		var err error
-		if fleets, err = strconv.Atoi(n); err != nil {
-			t.Fatal(err)
-		}
+		fleets, err = strconv.Atoi(n)
+		must(t, err)
 	}
 	var tests strings.Builder
 	for f := range fleets {
