@@ -180,11 +180,3 @@ func TestCallsWaitForHops(t *testing.T) {
 		}
 	}
 }
-
-// TestStacksOfAHop: cri-dockerd writes no goroutine stacks on SIGUSR1, dockerd does.
-func TestStacksOfAHop(t *testing.T) {
-	f := behindDocker(t0)
-	if got := f.nodeSteps(nil).Replace("kill -USR1 {stacks}"); got != "kill -USR1 812" {
-		t.Error(got)
-	}
-}

@@ -60,7 +60,8 @@ func TestOtherPodsShim(t *testing.T) {
 	}
 }
 
-// TestStacksOnlyOfRuntimes: SIGUSR1 ends a program that does not handle it.
+// TestStacksOnlyOfRuntimes: SIGUSR1 ends a program that does not handle it, and cri-dockerd
+// writes no stacks, which dockerd does.
 func TestStacksOnlyOfRuntimes(t *testing.T) {
 	for comm, want := range map[string]bool{"containerd": true, "crio": true, "haproxy": false} {
 		f := hangingList()
@@ -72,6 +73,10 @@ func TestStacksOnlyOfRuntimes(t *testing.T) {
 		if got := strings.Contains(strings.Join(v.Steps, " "), "kill -USR1"); got != want {
 			t.Errorf("%s: %q", comm, v.Steps)
 		}
+	}
+	f := behindDocker(t0)
+	if got := f.nodeSteps(nil).Replace("kill -USR1 {stacks}"); got != "kill -USR1 812" {
+		t.Error(got)
 	}
 }
 
