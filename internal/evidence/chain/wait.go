@@ -20,8 +20,9 @@ const (
 	busyShare = 0.5
 	// quotaWindow is the time over which a quota is read: more than its longest period.
 	quotaWindow = 1100 * time.Millisecond
-	// nearLimit is the share of a memory limit from which it holds tasks up.
-	nearLimit = 0.95
+	// nearLimit is the share of a memory limit from which it may hold tasks up: what is asked
+	// for at once counts, up to 64 pages (MEMCG_CHARGE_BATCH).
+	nearLimit = 0.75
 )
 
 // add adds a wait, unless it is known.
