@@ -22,7 +22,7 @@ const frameType = 3
 // arrivals notes when many bytes come in, so that a list in transfer does not count as
 // hanging.
 type arrivals struct {
-	last atomic.Pointer[time.Time] // nil for never
+	last atomic.Pointer[time.Time]
 	// single are the bytes of answers about single containers and sandboxes, which
 	// are asked for by the hundred while a list hangs. They are no list.
 	single atomic.Int64

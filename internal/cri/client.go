@@ -72,6 +72,7 @@ func newSession(c *Client, path string) *session {
 	s := &session{
 		client: c, path: path, sandboxes: sandboxReader(), containers: containerReader(), trackers: map[string]*tracker{},
 	}
+	s.arrivals.last.Store(&time.Time{})
 	for _, op := range Operations() {
 		s.trackers[op] = &tracker{}
 	}
@@ -127,10 +128,7 @@ func (c *Client) History(op string) health.Call { return c.session.Load().tracke
 // Arriving is when many bytes of an answer last came in, 64 KiB within half a
 // second; zero for never.
 func (c *Client) Arriving() time.Time {
-	if at := c.session.Load().arrivals.last.Load(); at != nil {
-		return *at
-	}
-	return time.Time{}
+	return *c.session.Load().arrivals.last.Load()
 }
 
 // Close ends the connection and every call under way.

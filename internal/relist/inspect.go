@@ -71,7 +71,7 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 	res.Inspected = len(of)
 	if len(of) > 0 {
 		l.set(func(s *Snapshot) {
-			s.Inspections, s.Relist.Phase, s.Relist.PhaseStart = res.Inspections, health.PhaseInspect, res.Listed
+			s.Inspections, s.Relist.Phase, s.Relist.PhaseStart = res.Inspections, health.PhaseInspect, res.End
 		})
 		l.diagnose(life, ctx, res.Inspections)
 	}

@@ -153,17 +153,16 @@ func (l *Loop) list(ctx context.Context, of func(*Snapshot) *health.InFlight) (*
 	}
 	begin(health.PhaseListPodSandbox, res.Start)
 	sandboxes, err := l.rt.ListPodSandbox(ctx)
-	res.Listed = time.Now()
-	res.ListPodSandbox = res.Listed.Sub(res.Start)
+	res.End = time.Now()
+	res.ListPodSandbox = res.End.Sub(res.Start)
 	var containers []*cri.Entry
 	if err == nil {
-		at := res.Listed
+		at := res.End
 		begin(health.PhaseListContainers, at)
 		containers, err = l.rt.ListContainers(ctx)
-		res.Listed = time.Now()
-		res.ListContainers = res.Listed.Sub(at)
+		res.End = time.Now()
+		res.ListContainers = res.End.Sub(at)
 	}
-	res.End = res.Listed
 	if res.Err = cri.AsError(err); res.Err != nil {
 		return nil, res
 	}
@@ -233,8 +232,8 @@ func (s *Snapshot) listed(now *lists, res *Result, counted bool) {
 		return
 	}
 	failed := s.Failures > 0 || s.Beside.Failures > 0
-	if failed || res.Listed.Sub(res.Start) >= health.HangAfter {
-		s.AnsweredSince = res.Listed
+	if failed || res.End.Sub(res.Start) >= health.HangAfter {
+		s.AnsweredSince = res.End
 	}
 	if res.Start.After(s.Listed) {
 		s.Listed = res.Start

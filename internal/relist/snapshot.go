@@ -64,8 +64,6 @@ type Listing struct {
 type Result struct {
 	health.RelistResult
 
-	// Listed is the end of its lists.
-	Listed time.Time
 	// Inspections holds every inspection of the relist.
 	Inspections []*Inspection
 }
