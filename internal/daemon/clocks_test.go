@@ -46,6 +46,8 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 	cfg.RuntimeEndpoint = "/run/fake.sock"
 	cfg.Dial = rt.Dialer()
 	cfg.jitter = func(d time.Duration) time.Duration { return d }
+	booted := time.Date(1999, 12, 31, 0, 0, 0, 0, time.UTC) // a bubble begins at the next midnight
+	cfg.clock = func() time.Duration { return time.Since(booted) }
 	cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses = "", "", nil
 	// Nothing real may be waited for in a bubble, nor judged: the machine that
 	// runs the tests may itself be short of something.

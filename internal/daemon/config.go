@@ -47,6 +47,7 @@ type Config struct {
 	// jitter spreads a period, so that plegd's calls stay in no phase with the
 	// kubelet's: nil for a tenth to both sides. For tests.
 	jitter func(time.Duration) time.Duration
+	clock  func() time.Duration // monotonic; for tests
 }
 
 // DefaultConfig returns the defaults of `plegd run`.
@@ -67,6 +68,7 @@ func DefaultConfig() Config {
 		Events:             relist.Off,
 		EventsLease:        events.DefaultLease,
 		WebListenAddresses: []string{":20290"},
+		clock:              monotonic,
 	}
 }
 

@@ -123,7 +123,7 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 		return nil
 	}
 	state := &store{
-		dir: d.cfg.StateDir, procfs: d.cfg.ProcFS, log: d.log, clock: monotonic, changed: d.changed,
+		dir: d.cfg.StateDir, procfs: d.cfg.ProcFS, log: d.log, clock: d.cfg.clock, changed: d.changed,
 		facts:  func() *health.Facts { return &d.Published().Facts },
 		recent: func() []view.RelistBin { return d.metrics.Recent(time.Now()) },
 	}
