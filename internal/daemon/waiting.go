@@ -51,7 +51,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 		case !ok || time.Now().Before(next):
 			return
 		case e == nil:
-			e = chain.New(d.cfg.ProcFS, d.cfg.SysFS, d.client.Answers)
+			e = chain.New(d.cfg.ProcFS, d.cfg.SysFS, d.sources.Table, d.client.Answers)
 		}
 		next = time.Now().Add(exploreEvery)
 		s := d.symptom(f, v, last)

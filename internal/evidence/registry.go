@@ -29,8 +29,9 @@ type Options struct {
 // Registry holds the sources.
 type Registry struct {
 	*Sampler
-	hops  []*hop   // the runtime, and those that its calls pass through after it
-	parts []Source // of the runtime and of the node
+	Table *node.Table // of the node's processes
+	hops  []*hop      // the runtime, and those that its calls pass through after it
+	parts []Source    // of the runtime and of the node
 }
 
 // NewRegistry returns the sources.
@@ -56,7 +57,7 @@ func NewRegistry(o Options) *Registry {
 	d.dockerd = behind("dockerd_", d.daemonSocket, true)
 	d.dockerd.caution = dockerCaution
 	containerd := behind("dockerd_containerd_", d.containerdSocket, false)
-	r := &Registry{hops: []*hop{runtime, d.dockerd, containerd}}
+	r := &Registry{Table: table, hops: []*hop{runtime, d.dockerd, containerd}}
 	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: path, Runtime: r.PID}
 	kubeletProcess := NewWatch(Spec[health.KubeletProcess]{
 		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: 2 * time.Second, Gather: process.Sample,

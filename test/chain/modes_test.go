@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	walk "github.com/plegd/plegd/internal/evidence/chain"
+	"github.com/plegd/plegd/internal/evidence/node"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -77,7 +78,7 @@ func helper(mode string, args []string) error {
 		if err != nil {
 			return err
 		}
-		w := walk.New("/proc", "/sys", nil)
+		w := walk.New("/proc", "/sys", node.NewTable("/proc"), nil)
 		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid))
 	}
 	return fmt.Errorf("unknown mode")
