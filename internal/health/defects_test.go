@@ -105,17 +105,23 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// inherited are the facts of a process that has a listener of before its start, and answers nothing.
+func inherited(comm string) Facts {
+	f := healthyFacts(t0)
+	f.Endpoint.Path = "/run/c.sock"
+	at := ago(4 * time.Second)
+	f.Relist.InFlight = &InFlight{Start: at, Phase: PhaseListPodSandbox, PhaseStart: at}
+	f.Calls = map[string]Call{"version": {LastOK: ago(20 * time.Second), InFlightSince: at}}
+	f.Evidence.Process = &Process{At: t0, PID: 90, Comm: comm, Alive: true, Start: ago(10 * time.Second), OpenFDs: -1}
+	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 2, Limit: 4096, ListeningSince: ago(time.Hour), WaitingSince: at}
+	return f
+}
+
 // TestInheritedListener: a child of a runtime that is gone keeps its listener. It does not
 // start, and may have lived for long beside the runtime.
 func TestInheritedListener(t *testing.T) {
-	for comm, want := range map[string]string{"python3": RuntimeNotListening, "containerd": RuntimeStarting} {
-		f := healthyFacts(t0)
-		f.Endpoint.Path = "/run/c.sock"
-		at := ago(4 * time.Second)
-		f.Relist.InFlight = &InFlight{Start: at, Phase: PhaseListPodSandbox, PhaseStart: at}
-		f.Calls = map[string]Call{"version": {LastOK: ago(20 * time.Second), InFlightSince: at}}
-		f.Evidence.Process = &Process{At: t0, PID: 90, Comm: comm, Alive: true, Start: ago(10 * time.Second), OpenFDs: -1}
-		f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 2, Limit: 4096, ListeningSince: ago(time.Hour), WaitingSince: at}
+	for comm, want := range map[string]string{"python3": RuntimeNotListening, "containerd": RuntimeStarting, "cri-dockerd": RuntimeStarting} {
+		f := inherited(comm)
 		v := Judge(&f, t0, nil)
 		if v.Reason != want || (want == RuntimeNotListening) != strings.Contains(v.Next, "End pid 90 (python3)") {
 			t.Errorf("%s: %s, %q, want %s", comm, v.Reason, v.Next, want)

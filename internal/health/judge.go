@@ -169,7 +169,7 @@ func starting(w *view) bool {
 		return true
 	case s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()):
 		return false // these rules take no time
-	case seen.IsZero() && age > f.Config.RelistThreshold, f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
+	case age > f.Config.RelistThreshold, f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
 		return false
 	}
 	return seen.IsZero() || f.Status.LastGood.IsZero()
@@ -189,7 +189,7 @@ func (w *view) rulesFailAt() (at time.Time) {
 // relistEndsInTime reports whether the relist, which inspects, ends before the next one would come too late.
 func (w *view) relistEndsInTime() bool {
 	f := w.f
-	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 || w.refused() != nil {
+	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 {
 		return false
 	}
 	if in := f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) > f.Config.long() {

@@ -29,6 +29,14 @@ func named(t *testing.T, name string, f *Facts, want string) {
 }
 
 func TestRulesFailIn(t *testing.T) {
+	// ends makes the modelled relist, which began 100 s ago, end by then, beside a phase of plegd's own.
+	ends := func(by time.Duration, phase Phase, since time.Duration, lists ...time.Duration) func(*Facts) {
+		return func(f *Facts) {
+			f.Modelled = Modelled{LastSeen: ago(100 * time.Second), BusySince: ago(100 * time.Second), EndsBy: at(by)}
+			f.Relist.InFlight, f.Relist.Lists = &InFlight{Start: ago(3 * time.Second), Phase: phase, PhaseStart: ago(since)}, lists
+		}
+	}
+	const s = time.Second
 	for _, tt := range []struct {
 		name   string
 		change func(*Facts)
@@ -45,6 +53,19 @@ func TestRulesFailIn(t *testing.T) {
 		{"the modelled kubelet's relist in flight for more", func(f *Facts) {
 			f.Modelled = Modelled{LastSeen: t0.Add(-100 * time.Second), BusySince: t0.Add(-100 * time.Second)}
 		}, 80},
+		{"it inspects, and ends in time", ends(78*s, PhaseInspect, 3*s), -1},
+		{"its next lists are a period later", ends(79500*time.Millisecond, PhaseInspect, 3*s), 80},
+		{"and take as long as the last", ends(78*s, PhaseInspect, 3*s, s, 1500*time.Millisecond), 80},
+		{"it ends in time, and the next lists hang", ends(0, PhaseListContainers, 3*s), 80},
+		{"they have just begun", ends(0, PhaseListContainers, 0), -1},
+		{"they have failed", func(f *Facts) { ends(0, PhaseInspect, 0)(f); f.Relist.Failures = 1 }, 80},
+		{"a list hangs, and no other call has been made", func(f *Facts) {
+			f.Relist.InFlight = &InFlight{Start: ago(3 * s), Phase: PhaseListContainers, PhaseStart: ago(3 * s)}
+		}, 180},
+		{"Status alone fails", func(f *Facts) {
+			f.Status.LastGood, f.Status.LastErr, f.Relist.AnsweredSince = ago(4*s), &CallError{Operation: opStatus, Code: "Unknown"}, ago(time.Hour)
+			f.Calls = map[string]Call{opStatus: {LastFailed: ago(s)}, opVersion: {LastOK: t0}}
+		}, 26},
 		{"a relist failed", func(f *Facts) { failing(f, 1, "Internal") }, 179},
 		{"Status 10 s old", func(f *Facts) { f.Status.LastGood = t0.Add(-10 * time.Second) }, -1},
 		{"Status older", func(f *Facts) { f.Status.LastGood = t0.Add(-10001 * time.Millisecond) }, 19.999},
@@ -107,6 +128,7 @@ func TestStarting(t *testing.T) {
 			never(f, HangAfter)
 			f.Status.NetworkReady = nil
 		}, StateUnhealthy},
+		{"nor the runtime", func(f *Facts) { never(f, HangAfter); f.Status.RuntimeReady = nil }, StateUnhealthy},
 		{"and the first relist has neither ended nor hangs", func(f *Facts) {
 			never(f, HangAfter-time.Millisecond)
 			f.Status.NetworkReady = nil

@@ -54,7 +54,7 @@ func (w *view) inheritor() *Process {
 	if n := len(p.Restarts); n > 0 {
 		since = p.Restarts[n-1]
 	}
-	if !p.Alive || !q.Listening || q.ListeningSince.IsZero() || w.lastAnswer.After(since) ||
+	if !p.Alive || q.ListeningSince.IsZero() || w.lastAnswer.After(since) ||
 		!q.ListeningSince.Before(p.Start) || writesStacks[p.Comm] || p.Comm == "cri-dockerd" {
 		return nil
 	}
@@ -86,19 +86,19 @@ func (w *view) listensUnlinked() bool {
 
 // listensSince reports whether a socket of the path's name has been seen to listen since a fresh connect first failed.
 func (w *view) listensSince(failed time.Time) bool {
-	return w.queue.Listening && !failed.IsZero() && w.f.Probe.Stage == StageConnect && w.queue.At.After(failed)
+	return w.queue.Listening && w.f.Probe.Stage == StageConnect && w.queue.At.After(failed)
 }
 
 // justListening reports whether no fresh connect has begun since the listener was first seen.
 func (w *view) justListening() bool {
 	q := w.queue
-	return q.Listening && !q.ListeningSince.IsZero() && !w.f.Probe.At.After(q.ListeningSince)
+	return !q.ListeningSince.IsZero() && !w.f.Probe.At.After(q.ListeningSince)
 }
 
 // listenerUnknown reports whether the process of the socket at the path has yet to be looked for.
 func (w *view) listenerUnknown() bool {
 	l, q := w.f.Evidence.Listener, w.queue
-	return q.Listening && w.age(q.ListeningSince) < listenerFound &&
+	return w.age(q.ListeningSince) < listenerFound &&
 		(l == nil || q.Inode != l.Inode && q.ListeningSince.After(l.At))
 }
 

@@ -45,13 +45,13 @@ func relistSlow(w *view) (out lines) {
 		w.near(RelistSlow, min(lists[0], lists[1]).Seconds(), SlowListThreshold.Seconds(), 1, slowStill) {
 		out.add("the lists of the last relist took %s", Seconds(lists[1]))
 	}
-	if last != nil && last.Err == nil {
+	if last != nil {
 		inspections := last.Serial - last.ListPodSandbox - last.ListContainers
 		out.when(inspections > SlowRelistThreshold || last.Inspected >= burstPods && last.Serial >= burstTakes,
 			"the last relist's calls take %s one after another (%s inspected)", Seconds(last.Serial),
 			Count(last.Inspected, "pod", "pods"))
 	}
-	if in != nil && in.Phase == PhaseInspect && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes {
+	if in != nil && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes {
 		out.add("%d of %d pods inspected in %s", in.Inspected, in.Pods, w.ago(in.PhaseStart))
 	}
 	burst := w.inspecting() >= burstTakes && float64(w.f.Modelled.Inspecting) >= w.band(RelistSlow, burstPods, 1)

@@ -111,11 +111,11 @@ func acceptStalled(w *view) lines {
 		return append(w.connectFails(CauseQueueFull), queue...)
 	case w.queueFull():
 		return append(queue, w.lastAnswerText())
-	case p.FDsExhausted() || w.descriptorsFreed() || !w.heldConnectionAnswers() || !w.notAccepting():
+	case w.noDescriptor() || !w.heldConnectionAnswers() || !w.notAccepting():
 		return nil
-	case w.f.Probe.waitsForSettings() && !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.probeTimeout())):
+	case !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.probeTimeout())):
 		return nil // it may only get no CPU
-	case w.now.Before(ran) || sampled.Before(ran):
+	case sampled.Before(ran):
 		return nil // the samples of queue and dial are from before it ran again
 	}
 	queue.when(w.fresh.Stage == StageSettings, "a fresh connection: %s for %s", ProbeText(&w.fresh),
@@ -126,7 +126,7 @@ func acceptStalled(w *view) lines {
 // queueFull reports whether the runtime's accept queue is full; what an older probe met may be over.
 func (w *view) queueFull() bool {
 	q := w.queue
-	full := q.Listening && q.Length > q.Limit
+	full := q.Length > q.Limit
 	probed := w.fresh.Cause == CauseQueueFull && (!q.Listening || !q.At.After(w.f.Probe.At))
 	return w.elsewhere() == nil && (full || probed)
 }
@@ -134,7 +134,7 @@ func (w *view) queueFull() bool {
 // descriptorsFreed reports whether the runtime had no descriptor until a moment ago.
 func (w *view) descriptorsFreed() bool {
 	p := w.process
-	return p.Alive && !p.FDsExhausted() && !p.ExhaustedAt.IsZero() && w.age(p.ExhaustedAt) <= acceptsAgain
+	return p.Alive && !p.FDsExhausted() && w.age(p.ExhaustedAt) <= acceptsAgain
 }
 
 // noDescriptor reports whether a connection waits while the runtime has no descriptor to accept it.
@@ -149,7 +149,7 @@ func (w *view) noDescriptor() bool {
 // acceptQueueDrains reports whether the accept queue is being emptied.
 func (w *view) acceptQueueDrains() bool {
 	q := w.queue
-	return q.Listening && !q.FellAt.IsZero() && w.age(q.FellAt) <= queueFalls && q.Length <= q.Limit
+	return w.age(q.FellAt) <= queueFalls && q.Length <= q.Limit
 }
 
 // notAccepting reports whether a connection waits to be accepted for longer than it should.
@@ -160,12 +160,12 @@ func (w *view) notAccepting() bool {
 	q, unseen := w.queue, w.f.Evidence.Queue == nil
 	if p := &w.f.Probe; p.waitsForSettings() && !w.probedBefore() {
 		// The queue says whether the probe still waits. On a busy node both may be late.
-		late := (unseen || q.At.Before(p.At)) && w.age(p.FailedSince) >= queueUnseenWaits
+		late := q.At.Before(p.At) && w.age(p.FailedSince) >= queueUnseenWaits
 		if !unseen && (!q.Listening || q.Length > 0) || late {
 			return true
 		}
 	}
-	return q.Listening && w.unanswered(q.WaitingSince, queueWaits)
+	return w.unanswered(q.WaitingSince, queueWaits)
 }
 
 // heldConnectionAnswers reports whether calls on the held connection are answered while nothing is accepted.
@@ -185,7 +185,7 @@ func (w *view) processSeenSince(t time.Time) bool {
 
 // waitsForSettings reports whether a probe was connected and has had no answer.
 func (p *Probe) waitsForSettings() bool {
-	return !p.FailedSince.IsZero() && p.Stage == StageSettings && p.Cause == CauseTimeout
+	return p.Stage == StageSettings && p.Cause == CauseTimeout
 }
 
 // acceptEvidence are the numbers of the queue and of the process behind it.

@@ -34,6 +34,7 @@ func TestAcceptsAgain(t *testing.T) {
 		{"none is free", 0, 0, 5 * time.Second, 3, AcceptFDExhausted},
 		{"some are free again, and it has yet to notice", 900 * ms, 0, 5 * time.Second, 3, AcceptFDExhausted},
 		{"the same with the queue full", 900 * ms, 0, 5 * time.Second, 129, AcceptFDExhausted},
+		{"it works a full queue off", 900 * ms, 200 * ms, 200 * ms, 129, AcceptFDExhausted},
 		{"it works its queue off", 900 * ms, 200 * ms, 200 * ms, 3, ""},
 		{"it began to, and stopped", 2900 * ms, 2200 * ms, 2200 * ms, 3, AcceptFDExhausted},
 		{"it ought to have noticed long since", 4 * time.Second, 0, 5 * time.Second, 3, AcceptStalled},
@@ -136,6 +137,13 @@ func TestAcceptsLate(t *testing.T) {
 			})
 		}
 	}
+	for _, known := range []Listener{{At: ago(2 * s), Inode: 8}, {At: t0, Inode: 7}} {
+		judgedAs(t, fmt.Sprintf("a new socket, known %+v", known), AcceptStalled, func(f *Facts) {
+			f.Probe = Probe{At: t0, Stage: StageSettings, Cause: CauseTimeout, FailedSince: ago(s)}
+			f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: ago(s), Length: 1, Limit: 128}
+			f.Evidence.Listener = &known
+		})
+	}
 	for since, want := range map[time.Duration]string{s: "", 4 * s: AcceptStalled} {
 		// None is known where plegd may not look into other processes' descriptors.
 		for _, known := range []*Listener{nil, {At: ago(since + s), Inode: 7, PID: 1}} {
@@ -162,19 +170,25 @@ func TestHalfSeen(t *testing.T) {
 	another := Queue{At: t0, Listening: true, Inode: 8, ListeningSince: ago(100 * ms)}
 	for name, tt := range map[string]struct {
 		cause Cause
-		queue Queue
+		queue *Queue
+		known *Listener
 		want  string
 	}{
-		"a stranger listens":                        {CauseProtocol, met, RuntimeSocketUnlinked},
-		"nobody listens since":                      {CauseProtocol, Queue{At: t0}, ""},
-		"another one listens since":                 {CauseProtocol, another, ""},
-		"a stranger accepts nobody":                 {CauseTimeout, met, AcceptStalled},
-		"what accepted nobody is gone":              {CauseTimeout, Queue{At: t0}, ""},
-		"what accepted nobody, another one accepts": {CauseTimeout, another, ""},
+		"a stranger listens":                        {CauseProtocol, &met, nil, RuntimeSocketUnlinked},
+		"another gRPC server listens":               {CauseUnimplemented, &met, nil, RuntimeSocketUnlinked},
+		"the stranger is known":                     {CauseProtocol, &met, &Listener{Inode: 7, Since: ago(5 * s)}, RuntimeSocketUnlinked},
+		"and its queue cannot be read":              {CauseProtocol, nil, &Listener{Inode: 7, Since: ago(5 * s)}, RuntimeSocketUnlinked},
+		"another socket is at the path since":       {CauseProtocol, &met, &Listener{Inode: 8, Since: ago(5 * s)}, ""},
+		"another process is at the path since":      {CauseProtocol, &met, &Listener{Inode: 7, Since: ago(100 * ms)}, ""},
+		"nobody listens since":                      {CauseProtocol, &Queue{At: t0}, nil, ""},
+		"another one listens since":                 {CauseProtocol, &another, nil, ""},
+		"a stranger accepts nobody":                 {CauseTimeout, &met, nil, AcceptStalled},
+		"what accepted nobody is gone":              {CauseTimeout, &Queue{At: t0}, nil, ""},
+		"what accepted nobody, another one accepts": {CauseTimeout, &another, nil, ""},
 	} {
 		judgedAs(t, name, tt.want, func(f *Facts) {
 			f.Probe = Probe{At: ago(s), Stage: StageSettings, Cause: tt.cause, FailedSince: ago(4 * s), Failures: 3}
-			f.Evidence.Queue = &tt.queue
+			f.Evidence.Queue, f.Evidence.Listener = tt.queue, tt.known
 		})
 	}
 	for age, want := range map[time.Duration]string{9 * s: RuntimeStarting, time.Minute: RuntimeUnresponsive} {

@@ -19,6 +19,7 @@ func TestKubeletVersions(t *testing.T) {
 		{"v1.35.4", 25 * s, 10, true, true},
 		{"v1.37.2", 25 * s, 10, false, false},
 		{"", 25 * s, 10, false, true},
+		{"", 80 * s, 5, true, true},
 		{"v1.35.4", 80 * s, 5, true, true},
 		{"v1.37.2", 80 * s, 5, true, true},
 		{"v1.35.4", 100 * time.Millisecond, 200, false, false},
@@ -45,7 +46,7 @@ func TestKubeletVersions(t *testing.T) {
 				v := Judge(&f, now, nil)
 				fails = fails || !v.RulesOK
 				points = points || ns.NotReady || !ns.NotReadyFrom.IsZero() && !ns.NotReadyFrom.After(now)
-				if tt.version == "" && !v.NodeReady {
+				if tt.version == "" && !tt.fails && !v.NodeReady {
 					t.Errorf("%s: NotReady is certain though the kubelet's version is not known", now.Sub(t0))
 				}
 			}
@@ -55,5 +56,44 @@ func TestKubeletVersions(t *testing.T) {
 			t.Errorf("kubelet %q, lists of %s, %d pods: the rules fail %t, a window opens %t; want %t, %t",
 				tt.version, tt.lists, tt.pods, fails, points, tt.fails, tt.points)
 		}
+	}
+}
+
+// TestRounds follows the relists of a kubelet before 1.36, which lists again for each changed pod, and of one since.
+func TestRounds(t *testing.T) {
+	const s = time.Second
+	relist := func(start, lists time.Duration, inspected int, err *CallError) *RelistResult {
+		return &RelistResult{Start: at(start), End: at(start + lists), ListContainers: lists, Inspected: inspected, Err: err}
+	}
+	var older, newer rounds
+	never := time.Time{}
+	for i, tt := range []struct {
+		last               *RelistResult
+		seen, older, newer time.Time // the kubelet's last round, and its end; a zero one is as plegd's
+	}{
+		{nil, never, never, never},
+		{relist(s, 10*s, 50, nil), never, at(11 * s), at(11 * s)}, // the first inspects all
+		{relist(12*s, 10*s, 3, nil), at(12 * s), at(52 * s), at(32 * s)},
+		{relist(12*s, 10*s, 3, nil), at(12 * s), at(52 * s), at(32 * s)}, // the same
+		{relist(23*s, 10*s, 2, nil), at(12 * s), at(52 * s), at(32 * s)},
+		{relist(60*s, 10*s, 9, &CallError{}), at(12 * s), at(52 * s), at(32 * s)},
+		{relist(71*s, 10*s, 1, nil), at(71 * s), at(111 * s), at(91 * s)},
+		{relist(120*s, 10*s, 0, nil), never, at(130 * s), at(130 * s)},
+		{relist(131*s, s/10, 200, nil), never, at(131*s + s/10), at(131*s + s/10)},
+		{relist(140*s, s, 1, nil), at(140 * s), at(142 * s), at(142 * s)},
+	} {
+		older.follow(tt.last, true)
+		newer.follow(tt.last, false)
+		if want := (rounds{older.counted, tt.seen, tt.older, older.changed}); older != want || !newer.busy.Equal(tt.newer) {
+			t.Errorf("step %d: %+v, since 1.36 %+v; want %+v", i, older, newer, tt)
+		}
+	}
+	own := Modelled{LastSeen: at(141 * s), BusySince: at(141 * s), EndsBy: at(150 * s)}
+	under, next := Modelled{LastSeen: at(140 * s), BusySince: at(140 * s), EndsBy: at(142 * s)}, Modelled{LastSeen: at(140 * s), BusySince: at(142 * s)}
+	if a, b := older.correct(own, at(141*s)), older.correct(own, at(142*s)); a != under || b != next {
+		t.Errorf("%+v and, with its next lists under way, %+v; want %+v, %+v", a, b, under, next)
+	}
+	if own.LastSeen = at(139 * s); older.correct(own, at(141*s)) != own {
+		t.Error("plegd's own relist is older, and does not count")
 	}
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -74,6 +75,8 @@ func TestStatusAfterDescriptors(t *testing.T) {
 	f.Relist.AnsweredSince = t0.Add(-time.Hour)
 	if v := Judge(&f, t0.Add(200*time.Millisecond), nil); v.Reason != AcceptFDExhausted || v.active(RuntimeNotReady) != nil {
 		t.Errorf("0.2 s after: %q, active %v; want AcceptFDExhausted without RuntimeNotReady", v.Reason, v.Active)
+	} else if e := fmt.Sprint(v.Active[0].Evidence); !contains(e, "status fails: Unknown: open uuid") || !contains(e, "no descriptor was free until") {
+		t.Errorf("0.2 s after: %s", e)
 	}
 	// The next Status fails too, and not for want of a descriptor.
 	later := t0.Add(2 * time.Second)

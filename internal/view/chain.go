@@ -77,15 +77,15 @@ func culpritTerm(s *health.Snapshot) Row {
 	return out
 }
 
-// Culprit names the last link of the chain and its state, shortly; the name of a
-// path is left out where names is false.
+// Culprit names the last link of the chain and its state, shortly, and does not escape them;
+// the name of a path is left out where names is false.
 func Culprit(l *health.Link, names bool) string {
 	out := string(l.Kind)
 	switch {
 	case l.PID != 0:
 		out += fmt.Sprintf(" pid %d", l.PID)
 	case l.Name != "" && names:
-		out += " " + Say(l.Name)
+		out += " " + l.Name
 	}
 	return out + " " + string(l.State)
 }

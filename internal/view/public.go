@@ -96,10 +96,10 @@ func (p *Public) Document() *Document {
 	return d
 }
 
-// Line returns the verdict in one line: state, reason or -, and the prediction while
-// something points to NotReady.
+// Line returns the verdict that this process has made in one line: state, reason or -, and
+// the prediction while something points to NotReady.
 func Line(s *health.Snapshot) string {
-	out := Say(string(s.State)) + " " + cmp.Or(Say(s.Reason), "-")
+	out := string(s.State) + " " + cmp.Or(s.Reason, "-")
 	if s.RulesFailIn != nil || s.NotReadyIn != nil {
 		out += "; " + outlook(s)
 	}

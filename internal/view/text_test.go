@@ -118,7 +118,9 @@ func TestHostileText(t *testing.T) {
 	s.Active[0].Evidence = []string{evil, strings.Repeat("y ", 1<<16)}
 	var b strings.Builder
 	must.Do(t, errors.Join(Incident(one, s).WriteText(&b, false), WriteIncidents(&b, []incident.Summary{one.Summary})))
-	for _, got := range []string{statusText(t, *s, false), b.String()} {
+	none := *s
+	none.Facts.Endpoint.Path = "" // then the searched ones are shown
+	for _, got := range []string{statusText(t, *s, false), statusText(t, none, false), b.String()} {
 		for _, r := range got {
 			if r != '\n' && (r < ' ' || r == 0x7f || r == 0x85 || r == 0x202e || r == utf8.RuneError) {
 				t.Fatalf("%q reaches the terminal", r)
