@@ -145,21 +145,6 @@ func TestSlowOnAnIdleNode(t *testing.T) {
 	}
 }
 
-// TestProbeTimeoutIsTheFlags: AcceptStalled waits for a sample of the process that is
-// later than the probe's own limit, for every --probe-timeout.
-func TestProbeTimeoutIsTheFlags(t *testing.T) {
-	for limit, want := range map[time.Duration]string{time.Second: AcceptStalled, 5 * time.Second: ""} {
-		f := healthyFacts(t0)
-		f.Config.ProbeTimeout = limit
-		f.Relist.Lists = []time.Duration{time.Millisecond, time.Millisecond}
-		f.Probe = Probe{At: ago(time.Second), Stage: StageSettings, Cause: CauseTimeout, FailedSince: ago(3 * time.Second)}
-		f.Calls = map[string]Call{"version": {LastOK: t0}}
-		f.Evidence.Process = &Process{At: ago(time.Second), PID: 812, Comm: "containerd", Alive: true, OpenFDs: 20, MaxFDs: 1024}
-		f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 1, Limit: 4096, WaitingSince: ago(3 * time.Second)}
-		named(t, fmt.Sprintf("limit %s", limit), &f, want)
-	}
-}
-
 // TestBlindBehindMounts: plegd without the volume of the socket sees nothing, and the node
 // may be well.
 func TestBlindBehindMounts(t *testing.T) {

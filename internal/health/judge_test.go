@@ -59,13 +59,6 @@ func TestRulesFailIn(t *testing.T) {
 		{"it ends in time, and the next lists hang", ends(0, PhaseListContainers, 3*s), 80},
 		{"they have just begun", ends(0, PhaseListContainers, 0), -1},
 		{"they have failed", func(f *Facts) { ends(0, PhaseInspect, 0)(f); f.Relist.Failures = 1 }, 80},
-		{"a list hangs, and no other call has been made", func(f *Facts) {
-			f.Relist.InFlight = &InFlight{Start: ago(3 * s), Phase: PhaseListContainers, PhaseStart: ago(3 * s)}
-		}, 180},
-		{"Status alone fails", func(f *Facts) {
-			f.Status.LastGood, f.Status.LastErr, f.Relist.AnsweredSince = ago(4*s), &CallError{Operation: opStatus, Code: "Unknown"}, ago(time.Hour)
-			f.Calls = map[string]Call{opStatus: {LastFailed: ago(s)}, opVersion: {LastOK: t0}}
-		}, 26},
 		{"a relist failed", func(f *Facts) { failing(f, 1, "Internal") }, 179},
 		{"Status 10 s old", func(f *Facts) { f.Status.LastGood = t0.Add(-10 * time.Second) }, -1},
 		{"Status older", func(f *Facts) { f.Status.LastGood = t0.Add(-10001 * time.Millisecond) }, 19.999},
@@ -128,7 +121,6 @@ func TestStarting(t *testing.T) {
 			never(f, HangAfter)
 			f.Status.NetworkReady = nil
 		}, StateUnhealthy},
-		{"nor the runtime", func(f *Facts) { never(f, HangAfter); f.Status.RuntimeReady = nil }, StateUnhealthy},
 		{"and the first relist has neither ended nor hangs", func(f *Facts) {
 			never(f, HangAfter-time.Millisecond)
 			f.Status.NetworkReady = nil

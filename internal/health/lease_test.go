@@ -1,6 +1,9 @@
 package health
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -26,7 +29,7 @@ func (n *silentKubelet) at(now time.Time, refused bool, change func(*Facts)) *Ve
 		}
 	}
 	f := healthyFacts(now)
-	f.Started = t0.Add(-time.Hour)
+	f.Started, f.Version.Ended = t0.Add(-time.Hour), now
 	k := n.kubelet
 	f.Evidence.Kubelet = &k
 	if change != nil {
@@ -120,29 +123,100 @@ func TestKubeletIsDeadBesideTheRuntime(t *testing.T) {
 	}
 }
 
-// TestReleasedTogether: when Status and Version are answered at one moment, in either
-// order, an update that waited for Version may have found the rules failing.
-func TestReleasedTogether(t *testing.T) {
-	for name, versionFirst := range map[string]bool{"Version first": true, "Status first": false} {
-		var writer NodeWriter
-		at := func(after time.Duration, status, version bool) NodeStatus {
-			now := t0.Add(after)
-			f := healthyFacts(now)
-			f.Started = t0.Add(-time.Hour)
-			if !status {
-				f.Status.LastGood, f.Status.InFlightSince = t0, t0.Add(5*time.Second)
-			}
-			f.Version = VersionCheck{Ended: now}
-			if !version {
-				f.Version = VersionCheck{Ended: t0, HangsSince: t0.Add(2 * time.Second)}
-			}
-			return writer.At(&f, now)
+// TestRulesBeforePlegd bounds when the rules fail of a kubelet that has run for longer than plegd, which began 20 s ago.
+func TestRulesBeforePlegd(t *testing.T) {
+	const s = time.Second
+	late := &CallError{Operation: opStatus, Code: "Unavailable"}
+	for name, tt := range map[string]struct {
+		change   func(*Facts)
+		from, by time.Duration // 0: nothing is unknown
+	}{
+		"all is answered":              {func(*Facts) {}, 0, 0},
+		"lists fail":                   {func(f *Facts) { f.Relist.Failures = 1 }, 120 * s, 160 * s},
+		"lists always failed":          {func(f *Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, time.Time{} }, -20 * s, 160 * s},
+		"lists fail now":               {func(f *Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, ago(10*s) }, 0, 0},
+		"a list hangs":                 {func(f *Facts) { f.Relist.InFlight = &InFlight{Phase: PhaseListContainers, PhaseStart: ago(3 * s)} }, 120 * s, 160 * s},
+		"Status fails":                 {func(f *Facts) { f.Status.LastErr = late }, 4 * s, 10 * s},
+		"Status fails now":             {func(f *Facts) { f.Status.LastErr, f.Status.LastGood = late, ago(10*s) }, 0, 0},
+		"lists fail, and then Status":  {func(f *Facts) { f.Relist.Failures, f.Relist.LastSeen, f.Status.LastErr = 1, ago(178*s), late }, 2 * s, 10 * s},
+		"Status fails, and then lists": {func(f *Facts) { f.Relist.Failures, f.Status.LastErr = 1, late }, 4 * s, 10 * s},
+		"the kubelet has restarted":    {func(f *Facts) { f.Relist.Failures, f.KubeletStarted = 1, ago(5*s) }, 0, 0},
+	} {
+		f := healthyFacts(t0)
+		f.Started, f.Relist.LastSeen, f.Status.LastGood = ago(20*s), ago(60*s), ago(21*s)
+		tt.change(&f)
+		want := bounds{at(tt.from), at(tt.by)}
+		if got, ok := newView(&f, t0, nil).unknown(); ok != (tt.by > 0) || ok && got != want {
+			t.Errorf("%s: %t, %s to %s; want %s to %s", name, ok, got.from, got.by, want.from, want.by)
 		}
-		at(0, true, true)
-		at(33*time.Second, false, false)
-		at(33100*time.Millisecond, !versionFirst, versionFirst)
-		if s := at(33200*time.Millisecond, true, true); s.ReadyFrom.IsZero() || s.NotReady {
-			t.Errorf("%s: the condition is certain: %+v", name, s)
+	}
+}
+
+// TestNodeWriter: what the API shows, with the message, and between which seconds that changes.
+func TestNodeWriter(t *testing.T) {
+	type step struct {
+		at      float64
+		network string        // the message of a network that is not ready
+		version *VersionCheck // nil: just answered
+		good    float64       // when Status was last answered; 0: now
+		want    string
+	}
+	second := func(s float64) time.Time { return at(time.Duration(s * float64(time.Second))) }
+	hangs2, hangs72 := &VersionCheck{HangsSince: second(2), Ended: second(1)}, &VersionCheck{HangsSince: second(72), Ended: second(71)}
+	hung := &VersionCheck{HangsSince: second(.5)}
+	for name, steps := range map[string][]step{
+		"Version is answered": {
+			{0, "", nil, 0, "Ready"}, {5, "A", nil, 0, "Ready, NotReady 5.0 to 16.2"}, {6, "A", nil, 0, "Ready, NotReady 6.0 to 16.2"},
+			{16.3, "A", nil, 0, "NotReady A"}, {17, "B", nil, 0, "NotReady B"}, {20, "", nil, 0, "NotReady B, Ready 20.0 to 31.2"},
+			{26, "", nil, 10, "NotReady B, Ready 26.0 to 31.2"}, {31.2, "", nil, 0, "Ready"}, // Status was late
+			{40, "A", nil, 0, "Ready, NotReady 40.0 to 51.2"}, {40.5, "A", nil, 0, "Ready, NotReady 40.5 to 51.2"},
+			{41, "", nil, 0, "Ready, Ready 41.0 to 52.2"}, {45, "", nil, 34, "Ready, NotReady 63.2 to 75.2"}, {52.3, "", nil, 0, "Ready"},
+			{60, "A", nil, 0, "Ready, NotReady 60.0 to 71.2"}, {60.1, "", nil, 0, "Ready"},
+		},
+		"Version hangs": {
+			{0, "A", nil, 0, "Ready, NotReady 0.0 to 11.2"}, {12, "A", nil, 0, "NotReady A"}, {20, "", nil, 0, "NotReady A, Ready 20.0 to 31.2"},
+			{60, "", nil, 0, "Ready"}, {75, "", hangs72, 0, "Ready"}, {76, "B", hangs72, 0, "Ready, NotReady 190.7 to 202.7"},
+			{77, "B", hangs72, 0, "Ready, NotReady 190.7 to 202.7"}, {78, "", hangs72, 0, "Ready"}, {79, "B", hangs72, 0, "Ready, NotReady 190.7 to 202.7"},
+			{195, "B", hangs72, 0, "Ready, NotReady 195.0 to 202.7"}, {202.8, "B", hangs72, 0, "NotReady B"}, {210, "C", hangs72, 0, "NotReady B"},
+			{340, "C", hangs72, 0, "NotReady C"}, {350, "", nil, 0, "NotReady C, Ready 350.0 to 361.2"}, {361.3, "", nil, 0, "Ready"},
+		},
+		"the rules fail while it hangs, for 2 s": {{0, "", hung, 0, "Ready"}, {6, "A", hung, 0, "Ready, NotReady 6.0 to 136.7"}, {7, "A", hung, 0, "Ready, NotReady 7.0 to 136.7"}, {8, "", hung, 0, "Ready, Ready 8.0 to 138.7"}, {20, "", nil, 0, "Ready, Ready 20.0 to 31.2"}, {32, "", nil, 0, "Ready"}},
+		"Version hung before plegd began":        {{0, "", hung, 0, "Ready"}, {6, "A", hung, 0, "Ready, NotReady 6.0 to 136.7"}, {137, "A", hung, 0, "NotReady A"}},
+		"Version was never called":               {{0, "", &VersionCheck{}, 0, "Ready"}, {6, "A", &VersionCheck{}, 0, "Ready, NotReady 6.0 to 17.2"}, {30, "A", &VersionCheck{}, 0, "Ready, NotReady 30.0 to 30.0"}},
+		"Version is answered, and Status": {
+			{0, "", nil, 0, "Ready"}, {33, "", hangs2, 1, "Ready, NotReady 120.7 to 132.7"}, {33.1, "", nil, 1, "Ready, NotReady 33.1 to 44.3"},
+			{33.2, "", nil, 0, "Ready, Ready 33.2 to 44.4"},
+		},
+		"Status is answered, and Version": {
+			{0, "", nil, 0, "Ready"}, {33, "", hangs2, 1, "Ready, NotReady 120.7 to 132.7"}, {33.1, "", hangs2, 0, "Ready"}, {33.2, "", nil, 0, "Ready, Ready 33.2 to 44.4"},
+		},
+	} {
+		var writer NodeWriter
+		for _, tt := range steps {
+			now := second(tt.at)
+			f := healthyFacts(now)
+			f.Started, f.Status.LastGood, f.Version.Ended = second(-3600), second(cmp.Or(tt.good, tt.at)), now
+			if tt.network != "" {
+				f.Status.NetworkReady = &Condition{Message: tt.network}
+			}
+			if tt.version != nil {
+				f.Version = *tt.version
+			}
+			ns := writer.At(&f, now)
+			got := "Ready"
+			if ns.NotReady {
+				got = "NotReady "
+			}
+			got += ns.Message[strings.LastIndex(ns.Message, ":")+1:]
+			if !ns.NotReadyBy.IsZero() {
+				got += fmt.Sprintf(", NotReady %.1f to %.1f", ns.NotReadyFrom.Sub(t0).Seconds(), ns.NotReadyBy.Sub(t0).Seconds())
+			}
+			if !ns.ReadyBy.IsZero() {
+				got += fmt.Sprintf(", Ready %.1f to %.1f", ns.ReadyFrom.Sub(t0).Seconds(), ns.ReadyBy.Sub(t0).Seconds())
+			}
+			if got != tt.want {
+				t.Errorf("%s, %v: %s, want %s", name, tt.at, got, tt.want)
+			}
 		}
 	}
 }

@@ -21,42 +21,6 @@ func holds(looked, waits time.Duration) *Queue {
 	return &Queue{At: ago(looked), Listening: true, Length: 1, Limit: 128, WaitingSince: ago(waits)}
 }
 
-// TestAcceptsAgain: containerd notices up to a second late that it has descriptors again, and
-// then works its queue off. Nothing else is the matter meanwhile.
-func TestAcceptsAgain(t *testing.T) {
-	const ms = time.Millisecond
-	for _, tt := range []struct {
-		name                     string
-		exhausted, fell, waiting time.Duration // ago; 0: never, now
-		length                   int
-		want                     string
-	}{
-		{"none is free", 0, 0, 5 * time.Second, 3, AcceptFDExhausted},
-		{"some are free again, and it has yet to notice", 900 * ms, 0, 5 * time.Second, 3, AcceptFDExhausted},
-		{"the same with the queue full", 900 * ms, 0, 5 * time.Second, 129, AcceptFDExhausted},
-		{"it works a full queue off", 900 * ms, 200 * ms, 200 * ms, 129, AcceptFDExhausted},
-		{"it works its queue off", 900 * ms, 200 * ms, 200 * ms, 3, ""},
-		{"it began to, and stopped", 2900 * ms, 2200 * ms, 2200 * ms, 3, AcceptFDExhausted},
-		{"it ought to have noticed long since", 4 * time.Second, 0, 5 * time.Second, 3, AcceptStalled},
-		{"it has, slowly", 4 * time.Second, 300 * ms, 300 * ms, 3, ""},
-		{"the queue is empty", 900 * ms, 200 * ms, 0, 0, ""},
-	} {
-		f := answering()
-		f.Evidence.Process, f.Evidence.Queue = serving(0), &Queue{At: t0, Listening: true, Length: tt.length, Limit: 128}
-		if f.Evidence.Process.ExhaustedAt = ago(tt.exhausted); tt.exhausted == 0 {
-			f.Evidence.Process.OpenFDs = 1024
-		}
-		if tt.waiting > 0 {
-			f.Evidence.Queue.WaitingSince = ago(tt.waiting)
-		}
-		if tt.fell > 0 {
-			f.Evidence.Queue.FellAt = ago(tt.fell)
-		}
-		f.Probe = waits(5 * time.Second) // still in the queue
-		named(t, tt.name, &f, tt.want)
-	}
-}
-
 // TestStarvedWhileAccepting: a runtime that gets no CPU accepts late, whether its
 // lists are slow yet or not.
 func TestStarvedWhileAccepting(t *testing.T) {
@@ -130,30 +94,6 @@ func TestAcceptsLate(t *testing.T) {
 			})
 		}
 	}
-	for _, queue := range []*Queue{nil, {At: ago(10 * s), Listening: true, Limit: 128}} {
-		for since, want := range map[time.Duration]string{3 * s: "", 5 * s: AcceptStalled} {
-			judgedAs(t, fmt.Sprintf("a dial waits for %s, queue %+v not read since", since, queue), want, func(f *Facts) {
-				f.Probe, f.Evidence.Queue = waits(since), queue
-			})
-		}
-	}
-	for _, known := range []Listener{{At: ago(2 * s), Inode: 8}, {At: t0, Inode: 7}} {
-		judgedAs(t, fmt.Sprintf("a new socket, known %+v", known), AcceptStalled, func(f *Facts) {
-			f.Probe = Probe{At: t0, Stage: StageSettings, Cause: CauseTimeout, FailedSince: ago(s)}
-			f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: ago(s), Length: 1, Limit: 128}
-			f.Evidence.Listener = &known
-		})
-	}
-	for since, want := range map[time.Duration]string{s: "", 4 * s: AcceptStalled} {
-		// None is known where plegd may not look into other processes' descriptors.
-		for _, known := range []*Listener{nil, {At: ago(since + s), Inode: 7, PID: 1}} {
-			judgedAs(t, fmt.Sprintf("a new socket for %s, known %+v", since, known), want, func(f *Facts) {
-				f.Probe = Probe{At: t0, Stage: StageSettings, Cause: CauseTimeout, FailedSince: ago(s)}
-				f.Evidence.Queue = &Queue{At: t0, Listening: true, Inode: 8, ListeningSince: ago(since), Length: 1, Limit: 128}
-				f.Evidence.Listener = known
-			})
-		}
-	}
 }
 
 // TestHalfSeen: the first and the last samples of a fault do not name another one.
@@ -164,31 +104,6 @@ func TestHalfSeen(t *testing.T) {
 			f.Calls = map[string]Call{opStatus: {LastFailed: ago(100 * ms)}, "list_containers": {LastOK: ago(20 * ms)}}
 			f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open /var/lib/containerd/uuid: too many open files: unknown"}
 			f.Evidence.Process = serving(looked)
-		})
-	}
-	met := Queue{At: t0, Listening: true, Inode: 7, Length: 1, Limit: 128, ListeningSince: ago(5 * s)}
-	another := Queue{At: t0, Listening: true, Inode: 8, ListeningSince: ago(100 * ms)}
-	for name, tt := range map[string]struct {
-		cause Cause
-		queue *Queue
-		known *Listener
-		want  string
-	}{
-		"a stranger listens":                        {CauseProtocol, &met, nil, RuntimeSocketUnlinked},
-		"another gRPC server listens":               {CauseUnimplemented, &met, nil, RuntimeSocketUnlinked},
-		"the stranger is known":                     {CauseProtocol, &met, &Listener{Inode: 7, Since: ago(5 * s)}, RuntimeSocketUnlinked},
-		"and its queue cannot be read":              {CauseProtocol, nil, &Listener{Inode: 7, Since: ago(5 * s)}, RuntimeSocketUnlinked},
-		"another socket is at the path since":       {CauseProtocol, &met, &Listener{Inode: 8, Since: ago(5 * s)}, ""},
-		"another process is at the path since":      {CauseProtocol, &met, &Listener{Inode: 7, Since: ago(100 * ms)}, ""},
-		"nobody listens since":                      {CauseProtocol, &Queue{At: t0}, nil, ""},
-		"another one listens since":                 {CauseProtocol, &another, nil, ""},
-		"a stranger accepts nobody":                 {CauseTimeout, &met, nil, AcceptStalled},
-		"what accepted nobody is gone":              {CauseTimeout, &Queue{At: t0}, nil, ""},
-		"what accepted nobody, another one accepts": {CauseTimeout, &another, nil, ""},
-	} {
-		judgedAs(t, name, tt.want, func(f *Facts) {
-			f.Probe = Probe{At: ago(s), Stage: StageSettings, Cause: tt.cause, FailedSince: ago(4 * s), Failures: 3}
-			f.Evidence.Queue, f.Evidence.Listener = tt.queue, tt.known
 		})
 	}
 	for age, want := range map[time.Duration]string{9 * s: RuntimeStarting, time.Minute: RuntimeUnresponsive} {

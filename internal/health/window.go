@@ -132,19 +132,12 @@ func (s *NodeWriter) hangs() bool { return !s.hang.by.IsZero() }
 
 // followVersion notes when Version began to hang and when that ended. Later answers narrow the bounds only.
 func (s *NodeWriter) followVersion(w *view) {
-	h := w.versionHang()
-	switch {
-	case h == bounds{}:
-		if s.hangs() {
-			s.released = laterOf(w.f.Version.Ended, s.hang.from)
-			// The kubelet's own Status ends at the same moment, before or after this.
-			s.opened = s.opened || !s.fail.IsZero() || w.age(s.hold) < releaseSettle
-		}
-		s.hang = h
-	case !s.hangs():
-		s.hang = h
-	default:
+	if h := w.versionHang(); h != (bounds{}) {
 		s.hang = bounds{laterOf(s.hang.from, h.from), earliest(s.hang.by, h.by)}
+	} else if s.hangs() {
+		s.hang, s.released = h, w.f.Version.Ended
+		// The kubelet's own Status ends at the same moment, before or after this.
+		s.opened = s.opened || w.age(s.hold) < releaseSettle
 	}
 }
 
