@@ -24,9 +24,13 @@ const (
 	versionAgain = time.Second
 )
 
+// untilTick is the time until the next tick. All parts have the same ones, so that an idle
+// plegd is woken four times a second and not sixteen.
+func untilTick() time.Duration { return tick - time.Duration(time.Now().UnixNano())%tick }
+
 // eachTick calls f at each tick until ctx ends, and then returns nil.
 func eachTick(ctx context.Context, f func()) error {
-	for bounded.Sleep(ctx, tick) {
+	for bounded.Sleep(ctx, untilTick()) {
 		f()
 	}
 	return nil

@@ -81,7 +81,7 @@ func (d *Daemon) notify(message string) {
 
 // runJudge judges until ctx ends, and then returns nil.
 func (d *Daemon) runJudge(ctx context.Context) error {
-	ticker := time.NewTicker(tick)
+	ticker := time.NewTicker(untilTick())
 	defer ticker.Stop()
 	for {
 		quiet := false
@@ -89,6 +89,7 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
+			ticker.Reset(untilTick())
 			quiet = !d.alert
 		case <-d.news:
 			if !d.loop.Snapshot().Ready {
