@@ -51,7 +51,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 		case !ok || time.Now().Before(next):
 			return
 		case e == nil:
-			e = chain.New(d.cfg.ProcFS, d.cfg.SysFS, d.sources.Table, d.client.Answers)
+			e = chain.New(d.sources.Table, d.cfg.SysFS, d.client.Answers)
 		}
 		next = time.Now().Add(exploreEvery)
 		s := d.symptom(f, v, last)
@@ -142,9 +142,10 @@ func (d *Daemon) targets(sandboxes bool, uid string, first []string) (out []*cri
 // listed returns the sandbox or container of the last lists with an id, and zero without
 // one whose pod is known.
 func (d *Daemon) listed(id string) *cri.Entry {
-	for _, e := range slices.Concat(d.client.LastLists()) {
-		if e.ID == id && e.PodName != "" {
-			return e
+	sandboxes, containers := d.client.LastLists()
+	for _, list := range [][]*cri.Entry{sandboxes, containers} {
+		if i := slices.IndexFunc(list, func(e *cri.Entry) bool { return e.ID == id && e.PodName != "" }); i >= 0 {
+			return list[i]
 		}
 	}
 	return &cri.Entry{}

@@ -137,7 +137,7 @@ func socketPath(t *testing.T) string {
 // walked is what the walker says of a process.
 func walked(t *testing.T, pid int) health.Chain {
 	t.Helper()
-	w := walk.New("/proc", "/sys", node.NewTable("/proc"), nil)
+	w := walk.New(node.NewTable("/proc"), "/sys", nil)
 	c := w.Process(t.Context(), pid)
 	t.Log(text(c))
 	return c

@@ -78,7 +78,7 @@ func helper(mode string, args []string) error {
 		if err != nil {
 			return err
 		}
-		w := walk.New("/proc", "/sys", node.NewTable("/proc"), nil)
+		w := walk.New(node.NewTable("/proc"), "/sys", nil)
 		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid))
 	}
 	return fmt.Errorf("unknown mode")

@@ -36,7 +36,7 @@ type Symptom struct {
 // It is called repeatedly for as long as the symptom lasts.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 	if o := e.symptom; !o.Since.Equal(s.Since) || o.Operation != s.Operation || o.Process != s.Process {
-		*e = *New(e.procfs, e.sysfs, e.table, e.ask)
+		*e = *New(e.table, e.sysfs, e.ask)
 	}
 	if e.symptom = s; s.Process != 0 {
 		return e.Process(ctx, s.Process)

@@ -50,11 +50,11 @@ type Explorer struct {
 	since   bounded.Since[string]
 }
 
-// New returns an explorer of the processes below procfs, whose table knows the arguments of
-// those that have hung since.
-func New(procfs, sysfs string, table *node.Table, ask Asker) *Explorer {
+// New returns an explorer of the processes of a table, which knows the arguments of those
+// that have hung since.
+func New(table *node.Table, sysfs string, ask Asker) *Explorer {
 	return &Explorer{
-		procfs: procfs, sysfs: sysfs, ask: ask, table: table, tree: node.NewCgroupTree(procfs, sysfs),
+		procfs: table.ProcFS, sysfs: sysfs, ask: ask, table: table, tree: node.NewCgroupTree(table.ProcFS, sysfs),
 	}
 }
 

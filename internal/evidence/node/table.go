@@ -66,7 +66,7 @@ func (p *Processes) Ancestors(pid int) (out []int) {
 
 // Table is the node's process table, for several goroutines at once.
 type Table struct {
-	procfs string
+	ProcFS string // where /proc is mounted
 	slow   [slowReaders]bounded.Slot[[]byte]
 
 	passing sync.Mutex // one pass at a time
@@ -86,7 +86,7 @@ type holder struct {
 
 // NewTable returns a table of the processes below procfs.
 func NewTable(procfs string) *Table {
-	return &Table{procfs: procfs, args: map[ID][]string{}, holders: map[uint32]holder{}}
+	return &Table{ProcFS: procfs, args: map[ID][]string{}, holders: map[uint32]holder{}}
 }
 
 // Processes returns the processes, read again if the last pass is older than
@@ -97,9 +97,9 @@ func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes
 	if t.last != nil && time.Since(t.last.At) < maxAge {
 		return t.last, nil
 	}
-	pids, err := Numbers(t.procfs, maxProcesses+1)
+	pids, err := Numbers(t.ProcFS, maxProcesses+1)
 	if err == nil && (len(pids) == 0 || len(pids) > maxProcesses) {
-		err = fmt.Errorf("%s shows none, or more than %d", t.procfs, maxProcesses)
+		err = fmt.Errorf("%s shows none, or more than %d", t.ProcFS, maxProcesses)
 	}
 	slices.Sort(pids)
 	next := &Processes{At: time.Now(), ByPID: make(map[int]Process, len(pids)), children: map[int][]Process{}}
@@ -121,7 +121,7 @@ func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes
 
 // Alive returns a process as it is now; an error that it is gone where it has ended.
 func (t *Table) Alive(pid int) (Process, error) {
-	p, err := ReadStat(t.procfs, pid)
+	p, err := ReadStat(t.ProcFS, pid)
 	if err == nil && p.Dead() {
 		err = ErrGone
 	}
@@ -152,7 +152,7 @@ func (t *Table) Args(id ID) []string {
 	if known || id.PID == 0 {
 		return args
 	}
-	b, err := t.ReadSlow(Path(t.procfs, id.PID, "cmdline"), maxArgs)
+	b, err := t.ReadSlow(Path(t.ProcFS, id.PID, "cmdline"), maxArgs)
 	if err == nil {
 		args = append([]string{}, SplitArgs(b)...) // of a kernel thread empty, and not nil
 	}
@@ -177,7 +177,7 @@ func (t *Table) Holder(ctx context.Context, inode uint32) (Process, error) {
 		return Process{}, known.err
 	}
 	link := fmt.Sprintf("socket:[%d]", inode)
-	pids, err := Holders(ctx, t.procfs, func(_, _ int, to string) bool { return to == link })
+	pids, err := Holders(ctx, t.ProcFS, func(_, _ int, to string) bool { return to == link })
 	p, err := Process{}, cmp.Or(err, ErrGone)
 	if i := slices.IndexFunc(pids, func(pid int) bool { return pid != 1 }); i >= 0 {
 		p, err = t.Alive(pids[i])
