@@ -81,15 +81,12 @@ func (d *Daemon) notify(message string) {
 
 // runJudge judges until ctx ends, and then returns nil.
 func (d *Daemon) runJudge(ctx context.Context) error {
-	ticker := time.NewTicker(untilTick())
-	defer ticker.Stop()
 	for {
 		quiet := false
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ticker.C:
-			ticker.Reset(untilTick())
+		case <-time.After(untilTick()):
 			quiet = !d.alert
 		case <-d.news:
 			if !d.loop.Snapshot().Ready {
