@@ -93,13 +93,13 @@ func (p *Process) read(s node.Process, up time.Duration) error {
 		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
 	}
 	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
-	v.Command, v.Unit = p.hop.nameOf(s.ID())
 	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
 		return err
 	}
 	switch {
 	case s.ID() == node.ID{PID: last.PID, Start: last.StartTicks}:
 		v.ExhaustedAt, v.StoppedAt, v.Stops = last.ExhaustedAt, last.StoppedAt, last.Stops
+		v.Command, v.Unit = last.Command, last.Unit
 		if v.Stopped() && !last.Stopped() {
 			v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), now)
 		}
@@ -113,6 +113,9 @@ func (p *Process) read(s node.Process, up time.Duration) error {
 		fallthrough
 	default:
 		p.cgroup, p.lockFile = p.hop.cgroupOf(s.PID), ""
+	}
+	if v.Command == "" { // of a new one, or not read in time
+		v.Command, v.Unit = p.hop.nameOf(s.ID())
 	}
 	if v.FDsExhausted() {
 		v.ExhaustedAt = now

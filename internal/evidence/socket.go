@@ -138,10 +138,14 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 		return nil, err
 	}
 	v := health.Listener{At: time.Now(), Inode: q.Inode, PID: s.PID, Comm: s.Comm}
-	if v.Since = l.last.Since; l.lastID != s.ID() || v.Since.IsZero() {
+	if last := l.last; l.lastID == s.ID() && !last.Since.IsZero() {
+		v.Since, v.Command, v.Unit = last.Since, last.Command, last.Unit
+	} else {
 		v.Since = v.At
 	}
-	v.Command, v.Unit = l.hop.nameOf(s.ID())
+	if v.Command == "" { // of a new one, or not read in time
+		v.Command, v.Unit = l.hop.nameOf(s.ID())
+	}
 	v.OtherMounts = l.otherMounts(s.PID)
 	l.last, l.lastID = v, s.ID()
 	return &v, nil
