@@ -16,7 +16,7 @@ import (
 // injection is a fault that TestChaos has made.
 type injection struct {
 	*kind
-	// reason is what it is named by, goal how soon after it has been made.
+	// reason must be named for it, within goal after it has been made.
 	reason string
 	goal   time.Duration
 	// after is when it begins, from the begin of the episode; lasts is how long it stands.
@@ -68,7 +68,7 @@ func spans(one *incident.Incident, reason string) (out []span) {
 
 // match finds the incident of an injection. up are the moments from which a
 // plegd that was killed served again: what begins or ends while nobody watches
-// has its full time from then on, as has what was not on the disk yet.
+// has its full time from then on, as has a change that was not on the disk yet.
 func (j *injection) match(all []*incident.Incident, up []time.Time) {
 	due, gone := j.made.Add(j.goal), j.to.Add(endWithin)
 	for _, at := range up {
@@ -113,7 +113,7 @@ func (j *injection) match(all []*incident.Incident, up []time.Time) {
 const besides = 5 * time.Second
 
 // beside finds the faults that stood at once and are not in one incident. A plegd that was
-// killed meanwhile, as up shows, has lost what was not on the disk.
+// killed meanwhile, as up shows, has lost the changes that were not on the disk.
 func beside(injected []*injection, all []*incident.Incident, up []time.Time) {
 	lists := func(one *incident.Incident, reason string) bool {
 		return slices.ContainsFunc(one.Reasons, func(r incident.ReasonTimes) bool { return r.ID == reason })
