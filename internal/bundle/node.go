@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 const kernelBytes = 512 << 10 // of the newest kernel messages
@@ -70,12 +70,12 @@ func kernelMessages(path string) (out []byte, err error) {
 // Sockets is the part of the unix sockets that have a name, or a peer with one.
 func Sockets() Part {
 	return Part{Name: "unix sockets", Gather: func(ctx context.Context, add Add) error {
-		all := map[uint32]node.Socket{}
-		states := uint32(1<<node.Established | 1<<node.Listening)
-		if err := node.EachSocket(ctx, states, func(s node.Socket) { all[s.Inode] = s }); err != nil {
+		all := map[uint32]proc.Socket{}
+		states := uint32(1<<proc.Established | 1<<proc.Listening)
+		if err := proc.EachSocket(ctx, states, func(s proc.Socket) { all[s.Inode] = s }); err != nil {
 			return err
 		}
-		list := slices.SortedFunc(maps.Values(all), func(a, b node.Socket) int { // listeners first
+		list := slices.SortedFunc(maps.Values(all), func(a, b proc.Socket) int { // listeners first
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.State, a.State), cmp.Compare(a.Inode, b.Inode))
 		})
 		var b bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -42,7 +42,7 @@ func Involved(s *health.Snapshot) (pids []int) {
 // channels and stacks, open files, and the files of its cgroup at every level.
 func Processes(procfs, sysfs string, pids []int) Part {
 	return Part{Name: "processes", Gather: func(ctx context.Context, add Add) error {
-		tree := node.NewCgroupTree(procfs, sysfs)
+		tree := proc.NewCgroupTree(procfs, sysfs)
 		seen := map[int]bool{0: true} // of links without a process
 		var errs []error
 		for _, pid := range pids {
@@ -103,7 +103,7 @@ func read(dir, name string) string {
 }
 
 // cgroupFiles returns the limits, counters and pressure of a cgroup and of those above.
-func cgroupFiles(tree node.CgroupTree, paths node.Cgroups) []byte {
+func cgroupFiles(tree proc.CgroupTree, paths proc.Cgroups) []byte {
 	var b bytes.Buffer
 	seen := map[string]bool{}
 	for _, controller := range []string{"memory", "cpu", "pids", "io", "freezer"} {

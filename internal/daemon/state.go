@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -85,7 +85,7 @@ func monotonic() time.Duration {
 }
 
 func (s *store) bootID() (string, error) {
-	b, err := node.ReadFile(s.procfs, "sys/kernel/random/boot_id")
+	b, err := proc.ReadFile(s.procfs, "sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b)), err
 }
 
@@ -132,7 +132,7 @@ func (s *store) lock() error {
 
 func (s *store) read() (r restored, err error) {
 	path := filepath.Join(s.dir, stateFile)
-	b, err := node.ReadLimited(path, maxStateBytes)
+	b, err := proc.ReadLimited(path, maxStateBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil // the first start
 	}

@@ -6,7 +6,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -25,7 +25,7 @@ const (
 // cgroupSource reads the runtime's own cgroup, on v1, hybrid and v2.
 type cgroupSource struct {
 	pid         func() int
-	tree        node.CgroupTree
+	tree        proc.CgroupTree
 	samples     []levels  // the oldest first
 	throttledAt time.Time // when a quota was last seen to take time
 	frozenAt    time.Time
@@ -45,7 +45,7 @@ type counters map[string]uint64
 // error when the cgroup cannot be found: plegd then sees another cgroup namespace, or another
 // /sys, than the node's.
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
-	c := &cgroupSource{pid: pid, tree: node.NewCgroupTree(procfs, sysfs)}
+	c := &cgroupSource{pid: pid, tree: proc.NewCgroupTree(procfs, sysfs)}
 	return NewWatch(Spec[health.Cgroup]{
 		Name: name, Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
 		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
@@ -55,7 +55,7 @@ func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup]
 func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	m, err := s.tree.Of(s.pid())
 	switch {
-	case node.Gone(err): // it has just ended, or is not known
+	case proc.Gone(err): // it has just ended, or is not known
 		return nil, ErrNoData
 	case err != nil:
 		return nil, err
@@ -102,9 +102,9 @@ func (s *cgroupSource) rise(level string, now counters, n int) iter.Seq2[counter
 // The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
 // small quota by a tick may wait for many periods until then: while periods increase and
 // the time does not, it has not run in any of them.
-func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
+func (s *cgroupSource) throttling(m proc.Cgroups, v *health.Cgroup) {
 	for dir := range s.tree.Up(m, "cpu") {
-		stat, ok := node.ReadCPUStat(dir)
+		stat, ok := proc.ReadCPUStat(dir)
 		if !ok {
 			continue
 		}
@@ -121,7 +121,7 @@ func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 			if since["throttled"]+since["time"] > 0 {
 				s.throttledAt = v.At // be the quota lifted by now
 			}
-			if share > v.Throttled && node.HasQuota(dir) {
+			if share > v.Throttled && proc.HasQuota(dir) {
 				v.Throttled, v.ThrottledPeriods = share, periods
 			}
 		}
@@ -131,25 +131,25 @@ func (s *cgroupSource) throttling(m node.Cgroups, v *health.Cgroup) {
 
 // memoryLimits fills in the levels that limit the cgroup's memory. Before Linux 5.2 there is
 // no memory.events.local, and memory.events counts the levels below, too.
-func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
+func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *health.Cgroup) {
 	for dir, path := range s.tree.Up(m, "memory") {
-		limit := func(file string) int64 { return node.Limit(dir + "/memory." + file) }
+		limit := func(file string) int64 { return proc.Limit(dir + "/memory." + file) }
 		l := health.MemoryLimit{Path: path, High: limit("high"), Max: cmp.Or(limit("max"), limit("limit_in_bytes"))}
 		if l.High == 0 && l.Max == 0 {
 			continue
 		}
-		now, refault := counters(node.Counters(dir, "memory.events.local")), "workingset_refault"
+		now, refault := counters(proc.Counters(dir, "memory.events.local")), "workingset_refault"
 		if len(now) == 0 {
-			now = node.Counters(dir, "memory.events")
+			now = proc.Counters(dir, "memory.events")
 		}
-		l.Usage = max(0, node.Number(dir+"/memory.current"))
-		if usage := node.Number(dir + "/memory.usage_in_bytes"); usage >= 0 {
-			v1 := node.Counters(dir, "memory.oom_control")
+		l.Usage = max(0, proc.Number(dir+"/memory.current"))
+		if usage := proc.Number(dir + "/memory.usage_in_bytes"); usage >= 0 {
+			v1 := proc.Counters(dir, "memory.oom_control")
 			l.Usage, l.OOM, refault = usage, v1["under_oom"] == 1, "total_workingset_refault"
 			now["oom_kill"] = v1["oom_kill"]
-			now["max"] = uint64(max(0, node.Number(dir+"/memory.failcnt"))) //nolint:gosec // from 0
+			now["max"] = uint64(max(0, proc.Number(dir+"/memory.failcnt"))) //nolint:gosec // from 0
 		}
-		stat := node.Counters(dir, "memory.stat")
+		stat := proc.Counters(dir, "memory.stat")
 		now["refaults"] = stat[refault+"_anon"] + stat[refault+"_file"] + stat[refault]
 		for since, passed := range s.rise("memory "+dir, now, memorySamples) { // the oldest counts
 			l.HighEvents, l.MaxEvents, l.OOMKills = since["high"], since["max"], since["oom_kill"]
@@ -161,15 +161,15 @@ func (s *cgroupSource) memoryLimits(m node.Cgroups, v *health.Cgroup) {
 
 // pressure returns the pressure of the cgroup itself; nil where the kernel has none. v1 has it
 // where v2's hierarchy is mounted beside it. That of a hierarchy's root is the node's.
-func (s *cgroupSource) pressure(m node.Cgroups) *health.CgroupPressure {
+func (s *cgroupSource) pressure(m proc.Cgroups) *health.CgroupPressure {
 	base, path := s.tree.Base(m, "")
 	if base == "" || path == "/" {
 		return nil
 	}
 	p := &health.CgroupPressure{}
-	p.CPUSome = node.Pressure(base+path+"/cpu.pressure", "some")
-	p.MemoryFull = node.Pressure(base+path+"/memory.pressure", "full")
-	p.IOSome = node.Pressure(base+path+"/io.pressure", "some")
+	p.CPUSome = proc.Pressure(base+path+"/cpu.pressure", "some")
+	p.MemoryFull = proc.Pressure(base+path+"/memory.pressure", "full")
+	p.IOSome = proc.Pressure(base+path+"/io.pressure", "some")
 	if max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
 		return nil
 	}

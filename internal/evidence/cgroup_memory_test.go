@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -142,7 +142,7 @@ func TestCgroupPressure(t *testing.T) {
 	for _, text := range []string{"", "some\n", "some avg60=1\n", "some avg10=x avg60=1\n", "some avg10=-1 a\n", "full avg10=101 a\n"} {
 		evidencetest.WriteTree(t, dir, map[string]string{"cpu.pressure": text})
 		for _, line := range []string{"some", "full"} {
-			if v := node.Pressure(dir+"/cpu.pressure", line); v != -1 {
+			if v := proc.Pressure(dir+"/cpu.pressure", line); v != -1 {
 				t.Errorf("%s of %q: %f", line, text, v)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -34,14 +34,14 @@ type childrenSource struct {
 	calm    func() bool
 
 	up    func() time.Duration
-	tree  node.CgroupTree
+	tree  proc.CgroupTree
 	since bounded.Since[stuckShim]
 	stuck map[stuckShim]time.Time // of the last sample, since when
 	turn  int                     // of the shim whose threads are read
 
 	runtime        int             // of this sample
-	all            *node.Processes // from which shims and helpers are
-	shims, helpers []node.Process
+	all            *proc.Processes // from which shims and helpers are
+	shims, helpers []proc.Process
 	changed        uint64
 }
 
@@ -52,7 +52,7 @@ type childrenSource struct {
 // parent: shims are left to these when the process that started them ends. So those of
 // a runtime in a pod do not count.
 func newChildren(c *childrenSource) *Watch[health.Children] {
-	c.up, c.tree = node.Uptime, node.NewCgroupTree(c.procfs, c.sysfs)
+	c.up, c.tree = proc.Uptime, proc.NewCgroupTree(c.procfs, c.sysfs)
 	return NewWatch(Spec[health.Children]{
 		// Calm is what a stopped shim that nothing else shows may wait.
 		Name: "children", Every: 1, Calm: 3, Timeout: time.Second, Gather: c.gather,
@@ -87,8 +87,8 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 	now, up := time.Now(), c.up()
 	v := &health.Children{At: now, Shims: len(c.shims), Stuck: longest(c.stuckShims(now))}
 	for _, s := range c.helpers {
-		if started := node.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
-			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: node.ThreadState(s.State), Since: started})
+		if started := proc.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
+			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
 		}
 	}
 	v.Old = longest(v.Old)
@@ -96,7 +96,7 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 }
 
 // alive returns the processes that have not ended, as they are now.
-func (c *childrenSource) alive(all []node.Process) []node.Process {
+func (c *childrenSource) alive(all []proc.Process) []proc.Process {
 	out := all[:0]
 	for _, before := range all {
 		if p, err := c.table.Alive(before.PID); err == nil && p.ID() == before.ID() {
@@ -107,14 +107,14 @@ func (c *childrenSource) alive(all []node.Process) []node.Process {
 }
 
 // findFamily finds the runtime's shims and helpers.
-func (c *childrenSource) findFamily(all *node.Processes) {
+func (c *childrenSource) findFamily(all *proc.Processes) {
 	runtime := all.ByPID[c.runtime]
 	runtime.PID = c.runtime
 	names := spellings(c.socket())
 	c.shims, c.helpers = nil, nil
 	for _, parent := range all.Ancestors(c.runtime) {
 		for _, s := range all.Children(parent) {
-			if s.Kind() == node.KindShim && s.PID != c.runtime && owns(runtime.Comm, names, s.Comm, c.table.Args(s.ID())) {
+			if s.Kind() == proc.KindShim && s.PID != c.runtime && owns(runtime.Comm, names, s.Comm, c.table.Args(s.ID())) {
 				c.shims = append(c.shims, s)
 			}
 		}
@@ -123,8 +123,8 @@ func (c *childrenSource) findFamily(all *node.Processes) {
 	for i := 0; i < len(parents); i++ { // a helper has helpers
 		parent := parents[i]
 		for _, s := range all.Children(parent.PID) {
-			beside := parent.PID == c.runtime || node.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt")
-			if beside && node.IsHelper(s, parent, c.table.Args(s.ID())) {
+			beside := parent.PID == c.runtime || proc.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt")
+			if beside && proc.IsHelper(s, parent, c.table.Args(s.ID())) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
@@ -153,11 +153,11 @@ func owns(runtime string, names []string, comm string, args []string) bool {
 	case comm == "conmonrs":
 		return crio
 	case comm == "conmon":
-		return crio && strings.HasPrefix(node.ArgValue(args, "n"), "k8s_") && node.ArgValue(args, "exit-command") == ""
+		return crio && strings.HasPrefix(proc.ArgValue(args, "n"), "k8s_") && proc.ArgValue(args, "exit-command") == ""
 	}
-	address := node.ArgValue(args, "address")
+	address := proc.ArgValue(args, "address")
 	same := func(name string) bool { return runPath(name) == runPath(address) }
-	return slices.ContainsFunc(names, same) && node.ArgValue(args, "namespace") == namespace
+	return slices.ContainsFunc(names, same) && proc.ArgValue(args, "namespace") == namespace
 }
 
 // runPath is the path of a socket for a comparison: /var/run is /run everywhere.
@@ -165,7 +165,7 @@ func runPath(p string) string { return strings.Replace(path.Clean(p), "/var/run/
 
 // stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
 type stuckShim struct {
-	id    node.ID
+	id    proc.ID
 	state string
 	tid   int
 }
@@ -175,7 +175,7 @@ type stuckShim struct {
 // two samples without another one in between: a healthy one waits for a disk at times.
 func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	c.turn = (c.turn + 1) % max(1, len(c.shims))
-	closely, found := map[node.ID]bool{}, map[stuckShim]node.Process{}
+	closely, found := map[proc.ID]bool{}, map[stuckShim]proc.Process{}
 	for is := range c.stuck {
 		closely[is.id] = true
 	}
@@ -194,8 +194,8 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	return out
 }
 
-func (c *childrenSource) conditionOf(s node.Process, closely bool) (state string, tid int) {
-	switch state = node.ThreadState(s.State); {
+func (c *childrenSource) conditionOf(s proc.Process, closely bool) (state string, tid int) {
+	switch state = proc.ThreadState(s.State); {
 	case state == "T":
 		return "T", 0
 	case (state == "D" || closely) && c.isFrozen(s.PID): // by v2, its tasks look asleep
@@ -220,10 +220,10 @@ func (c *childrenSource) isFrozen(pid int) bool {
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that
 // sleeps without waiting for work; "" for none.
 func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
-	dir := node.Path(c.procfs, pid, "task")
-	tids, _ := node.Numbers(dir, maxShimThreads) // none of one that has ended
+	dir := proc.Path(c.procfs, pid, "task")
+	tids, _ := proc.Numbers(dir, maxShimThreads) // none of one that has ended
 	for _, tid := range tids {
-		s, err := node.ReadStat(dir, tid)
+		s, err := proc.ReadStat(dir, tid)
 		switch {
 		case err != nil:
 		case s.State == 'D', s.State == 'S' && !idles(dir, &health.BlockedThread{TID: tid}):

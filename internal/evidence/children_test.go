@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -21,7 +21,7 @@ const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
 	c := &childrenSource{
-		hop:    &hop{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), process: processWith(0)},
+		hop:    &hop{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), process: processWith(0)},
 		socket: at(""), changes: func() uint64 { return 0 }, calm: func() bool { return false },
 	}
 	newChildren(c)

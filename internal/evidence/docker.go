@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 const (
@@ -53,7 +53,7 @@ func ping(ctx context.Context, dial func(context.Context) (net.Conn, error)) err
 
 // docker finds the sockets of the hops behind cri-dockerd.
 type docker struct {
-	table            *node.Table
+	table            *proc.Table
 	runtime, dockerd *hop   // the latter is the next one
 	otherwise        string // dockerd's socket where no argument names it
 	socket           string // dockerd's by the arguments of the last cri-dockerd
@@ -87,7 +87,7 @@ func (d *docker) containerdSocket() string {
 	}
 	if all, err := d.table.Processes(context.Background(), searchInterval); err == nil {
 		for _, child := range all.Children(p.PID) {
-			config := node.ArgValue(d.table.Args(child.ID()), "config")
+			config := proc.ArgValue(d.table.Args(child.ID()), "config")
 			if child.Comm == "containerd" && path.IsAbs(config) {
 				return path.Join(path.Dir(config), "containerd.sock")
 			}
@@ -100,8 +100,8 @@ func (d *docker) containerdSocket() string {
 }
 
 // socketArg returns the path of a unix socket that an argument names, or otherwise.
-func (d *docker) socketArg(p node.Process, name, otherwise string) string {
-	socket := strings.TrimPrefix(node.ArgValue(d.table.Args(p.ID()), name), "unix://")
+func (d *docker) socketArg(p proc.Process, name, otherwise string) string {
+	socket := strings.TrimPrefix(proc.ArgValue(d.table.Args(p.ID()), name), "unix://")
 	if !path.IsAbs(socket) {
 		return otherwise
 	}

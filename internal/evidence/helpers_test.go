@@ -3,7 +3,7 @@ package evidence
 import (
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -12,5 +12,5 @@ func at(path string) func() string { return func() string { return path } }
 // needUnixDiag skips where the kernel has no unix_diag.
 func needUnixDiag(tb testing.TB) {
 	tb.Helper()
-	evidencetest.NeedUnixDiag(tb, node.EachSocket(tb.Context(), 1<<node.Listening, func(node.Socket) {}))
+	evidencetest.NeedUnixDiag(tb, proc.EachSocket(tb.Context(), 1<<proc.Listening, func(proc.Socket) {}))
 }

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -13,7 +13,7 @@ import (
 type hop struct {
 	prefix, caution string // of its sources' names, "" for the runtime; what a restart of it does
 	procfs, sysfs   string
-	table           *node.Table
+	table           *proc.Table
 	dialer          *Dialer
 	path            func() string
 	dialed          func() *cri.DialResult // the last connect(2) of the held connection, nil for none
@@ -46,18 +46,18 @@ func (h *hop) peers() (held, fresh int) {
 
 // cgroupOf returns the /proc/PID/cgroup of a process, "" of one that has ended.
 func (h *hop) cgroupOf(pid int) string {
-	b, _ := node.ReadFile(node.Path(h.procfs, pid, "cgroup"))
+	b, _ := proc.ReadFile(proc.Path(h.procfs, pid, "cgroup"))
 	return string(b)
 }
 
 // nameOf returns the first word of a process's arguments, as the others may hold a secret, and
 // its systemd service, each "" where it cannot be read.
-func (h *hop) nameOf(id node.ID) (command, unit string) {
+func (h *hop) nameOf(id proc.ID) (command, unit string) {
 	if args := h.table.Args(id); len(args) > 0 {
 		command, _, _ = strings.Cut(args[0], " ")
 		command = strings.ToValidUTF8(command[:min(len(command), 100)], "?")
 	}
-	for name := range strings.SplitSeq(node.ParseCgroups([]byte(h.cgroupOf(id.PID))).Main(), "/") {
+	for name := range strings.SplitSeq(proc.ParseCgroups([]byte(h.cgroupOf(id.PID))).Main(), "/") {
 		if strings.HasSuffix(name, ".service") {
 			unit = name
 		}

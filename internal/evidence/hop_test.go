@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -149,7 +149,7 @@ func TestDockerSockets(t *testing.T) {
 		write(8, 1, tt.dockerd)
 		write(9, 8, tt.child)
 		d := docker{
-			table: node.NewTable(root), otherwise: "/default",
+			table: proc.NewTable(root), otherwise: "/default",
 			runtime: &hop{path: at(tt.path), process: processWith(0)}, dockerd: &hop{process: processWith(0)},
 		}
 		d.runtime.process, d.dockerd.process = processWith(7), processWith(8)
@@ -179,7 +179,7 @@ func TestHopIsItsProcess(t *testing.T) {
 	defer l.Close()
 	go serveEach(l, pong)
 	h := &hop{
-		prefix: "x_", caution: "careful", procfs: "/proc", sysfs: "/sys", table: node.NewTable("/proc"), path: at(path),
+		prefix: "x_", caution: "careful", procfs: "/proc", sysfs: "/sys", table: proc.NewTable("/proc"), path: at(path),
 		dialer: hopDialerAt(at(path), true, probePeriod), dialed: func() *cri.DialResult { return nil },
 	}
 	h.watch()

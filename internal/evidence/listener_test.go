@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -27,7 +27,7 @@ type listening struct {
 func newListening(t *testing.T) *listening {
 	l := &listening{t: t, root: t.TempDir()}
 	l.source = &listenerSource{hop: &hop{
-		procfs: l.root, table: node.NewTable(l.root), queue: func() *health.Queue { return l.queue },
+		procfs: l.root, table: proc.NewTable(l.root), queue: func() *health.Queue { return l.queue },
 		path: at(""), dialer: NewDialer(DialOptions{}),
 	}}
 	process(t, l.root, 1, 0, "systemd", 'S')
@@ -94,7 +94,7 @@ func (l *listening) want(pid int) *health.Listener {
 	l.t.Helper()
 	v, err := l.source.gather(l.t.Context())
 	if pid < 0 {
-		if !errors.Is(err, ErrNoData) && !node.Gone(err) {
+		if !errors.Is(err, ErrNoData) && !proc.Gone(err) {
 			l.t.Errorf("%+v, %v; want nothing", v, err)
 		}
 		return nil
@@ -194,7 +194,7 @@ func TestNameOf(t *testing.T) {
 		"/": "",
 	} {
 		evidencetest.WriteTree(t, l.root, map[string]string{"10/cgroup": "0::" + cgroup + "\n"})
-		if command, unit := l.source.hop.nameOf(node.ID{PID: 10, Start: 1000}); command != "/usr/bin/containerd" || unit != want {
+		if command, unit := l.source.hop.nameOf(proc.ID{PID: 10, Start: 1000}); command != "/usr/bin/containerd" || unit != want {
 			t.Errorf("%q: %q, %q", cgroup, command, unit)
 		}
 	}

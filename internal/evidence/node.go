@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -46,11 +46,11 @@ func idleShare(before, now procfs.CPUStat) float64 {
 
 func readNode(root string) (*health.Node, procfs.CPUStat, error) {
 	n, failed := &health.Node{At: time.Now(), CPUIdle: -1}, error(nil)
-	n.CPUSome = node.Pressure(root+"/pressure/cpu", "some")
-	n.MemoryFull = node.Pressure(root+"/pressure/memory", "full")
-	n.IOFull = node.Pressure(root+"/pressure/io", "full")
+	n.CPUSome = proc.Pressure(root+"/pressure/cpu", "some")
+	n.MemoryFull = proc.Pressure(root+"/pressure/memory", "full")
+	n.IOFull = proc.Pressure(root+"/pressure/io", "full")
 	scan := func(name, format string, to ...any) {
-		b, err := node.ReadFile(root, name)
+		b, err := proc.ReadFile(root, name)
 		if _, invalid := fmt.Sscanf(string(b), format, to...); err == nil && invalid != nil {
 			err = fmt.Errorf("%s: want %s, got %q", name, format, b)
 		}

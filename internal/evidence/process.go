@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -47,7 +47,7 @@ type Process struct {
 }
 
 func newProcess(h *hop) *Process {
-	p := &Process{hop: h, up: node.Uptime, last: &health.Process{}}
+	p := &Process{hop: h, up: proc.Uptime, last: &health.Process{}}
 	p.Watch = NewWatch(Spec[health.Process]{
 		Name: h.prefix + "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
 		Again: func(v *health.Process) bool {
@@ -73,9 +73,9 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 		err = p.read(s, p.up())
 	}
 	switch {
-	case node.Gone(err) && p.last.PID == 0:
+	case proc.Gone(err) && p.last.PID == 0:
 		return nil, ErrNoData
-	case node.Gone(err):
+	case proc.Gone(err):
 		gone := *p.last
 		gone.At, gone.Alive = time.Now(), false
 		p.last = &gone
@@ -86,10 +86,10 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 }
 
 // read takes a sample of a process.
-func (p *Process) read(s node.Process, up time.Duration) error {
+func (p *Process) read(s proc.Process, up time.Duration) error {
 	now, last := time.Now(), p.last
 	v := &health.Process{
-		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: node.StartedAt(now, up, s.Start), StartTicks: s.Start,
+		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
 		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
 	}
 	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
@@ -97,7 +97,7 @@ func (p *Process) read(s node.Process, up time.Duration) error {
 		return err
 	}
 	switch {
-	case s.ID() == node.ID{PID: last.PID, Start: last.StartTicks}:
+	case s.ID() == proc.ID{PID: last.PID, Start: last.StartTicks}:
 		v.ExhaustedAt, v.StoppedAt, v.Stops = last.ExhaustedAt, last.StoppedAt, last.Stops
 		v.Command, v.Unit = last.Command, last.Unit
 		if v.Stopped() && !last.Stopped() {
@@ -153,7 +153,7 @@ func descriptors(root string, pid int) (open, most int) {
 // that was there last; else the one that listened when a fresh connection was made; else, as
 // where systemd made the socket, the one that has the listener open; else the successor of the
 // last one, which does not listen yet. The error is that it is gone, or why it cannot be found.
-func (p *Process) find(ctx context.Context) (node.Process, error) {
+func (p *Process) find(ctx context.Context) (proc.Process, error) {
 	h := p.hop
 	held, fresh := h.peers()
 	for _, pid := range []int{held, p.last.PID, fresh} {
@@ -165,14 +165,14 @@ func (p *Process) find(ctx context.Context) (node.Process, error) {
 		if reused := p.last.PID == pid && p.last.StartTicks != s.Start && p.last.Comm != s.Comm; err == nil && !reused {
 			return s, nil
 		}
-		if _, first := node.ReadStat(h.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
-			return node.Process{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
+		if _, first := proc.ReadStat(h.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
+			return proc.Process{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
 				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, h.procfs)
 		}
 	}
-	err := node.ErrGone
+	err := proc.ErrGone
 	if q := h.queue(); q != nil && q.Inode != 0 {
-		var holder node.Process
+		var holder proc.Process
 		if holder, err = h.table.Holder(ctx, uint32(q.Inode)); err == nil { //nolint:gosec // of a socket: 32 bits
 			return holder, nil
 		}
@@ -180,23 +180,23 @@ func (p *Process) find(ctx context.Context) (node.Process, error) {
 	if p.last.PID != 0 {
 		return p.successor(ctx)
 	}
-	return node.Process{}, err
+	return proc.Process{}, err
 }
 
 // successor returns the process that was started in the place of the last one: of its name, in
 // its cgroup, since it was last seen; of several the newest, but not a child that it has forked
 // and that has yet to execute another program.
-func (p *Process) successor(ctx context.Context) (best node.Process, err error) {
+func (p *Process) successor(ctx context.Context) (best proc.Process, err error) {
 	maxAge := time.Duration(0)
 	if p.up()-p.seenUp > successorGrace {
 		maxAge = searchInterval
 	}
 	all, err := p.hop.table.Processes(ctx, maxAge)
 	if err != nil {
-		return node.Process{}, err
+		return proc.Process{}, err
 	}
-	follows := func(s node.Process) bool {
-		return s.Comm == p.last.Comm && node.TicksToDuration(s.Start+1) >= p.seenUp
+	follows := func(s proc.Process) bool {
+		return s.Comm == p.last.Comm && proc.TicksToDuration(s.Start+1) >= p.seenUp
 	}
 	for _, s := range all.ByPID {
 		newest := s.Start >= best.Start && follows(s) && !follows(all.ByPID[s.PPID])
@@ -205,7 +205,7 @@ func (p *Process) successor(ctx context.Context) (best node.Process, err error) 
 		}
 	}
 	if best.PID == 0 {
-		err = node.ErrGone
+		err = proc.ErrGone
 	}
 	return best, err
 }
@@ -214,15 +214,15 @@ func (p *Process) successor(ctx context.Context) (best node.Process, err error) 
 // which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that starts
 // waits for a database that it has open and another process has locked.
 func (p *Process) lock(v *health.Process) *health.LockWait {
-	b, _ := node.ReadFile(p.hop.procfs, "locks") // what cannot be read shows none
-	locks, q := node.ParseLocks(b), p.hop.queue()
-	waits := slices.DeleteFunc(slices.Clone(locks), func(l node.Lock) bool { return !l.WaitsFor(v.PID) })
+	b, _ := proc.ReadFile(p.hop.procfs, "locks") // what cannot be read shows none
+	locks, q := proc.ParseLocks(b), p.hop.queue()
+	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
 	starts := v.At.Sub(v.Start) < startTakes || q == nil || q.Inode == 0 || p.lockFile != ""
 	if len(waits) == 0 && starts {
 		open := p.openFiles(v.PID, ".db")
 		for _, l := range locks {
 			if !l.Waiting && l.PID > 0 && l.PID != v.PID && open[l.File] != "" {
-				waits = append(waits, node.Lock{File: l.File, Holder: l.PID})
+				waits = append(waits, proc.Lock{File: l.File, Holder: l.PID})
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func (p *Process) lock(v *health.Process) *health.LockWait {
 		p.lockFile = ""
 		return nil
 	}
-	i := slices.IndexFunc(waits, func(l node.Lock) bool { return l.File == p.lockFile })
+	i := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
 	l := waits[max(0, i)]
 	out := &health.LockWait{HolderPID: l.Holder, File: cmp.Or(p.openFiles(v.PID, "")[l.File], l.File), Since: v.At}
 	if i >= 0 {
@@ -247,17 +247,17 @@ func (p *Process) lock(v *health.Process) *health.LockWait {
 // major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
 // that of another file system. It asks the file system nothing: that may be what hangs.
 func (p *Process) openFiles(pid int, suffix string) map[string]string {
-	mounts, _ := node.ReadFile(node.Path(p.hop.procfs, pid, "mountinfo")) // of nothing there is none
+	mounts, _ := proc.ReadFile(proc.Path(p.hop.procfs, pid, "mountinfo")) // of nothing there is none
 	devices, out := map[int]string{}, map[string]string{}
-	for _, m := range node.ParseMounts(mounts) {
+	for _, m := range proc.ParseMounts(mounts) {
 		var major, minor int
 		if _, err := fmt.Sscanf(m.Device, "%d:%d", &major, &minor); err == nil {
 			devices[m.ID] = fmt.Sprintf("%02x:%02x", major, minor)
 		}
 	}
-	_ = node.EachFD(p.hop.procfs, pid, func(fd int, to string) bool { // what cannot be read is left out
+	_ = proc.EachFD(p.hop.procfs, pid, func(fd int, to string) bool { // what cannot be read is left out
 		if strings.HasPrefix(to, "/") && strings.HasSuffix(to, suffix) {
-			if info := node.ReadFDInfo(p.hop.procfs, pid, fd); info.Inode != "" && devices[info.MountID] != "" {
+			if info := proc.ReadFDInfo(p.hop.procfs, pid, fd); info.Inode != "" && devices[info.MountID] != "" {
 				out[devices[info.MountID]+":"+info.Inode] = to
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -30,7 +30,7 @@ func processIn(procfs string, pid int) *Process {
 
 func processOf(procfs string, peer func() int) *Process {
 	return newProcess(&hop{
-		procfs: procfs, table: node.NewTable(procfs), queue: func() *health.Queue { return nil }, dialer: NewDialer(DialOptions{}),
+		procfs: procfs, table: proc.NewTable(procfs), queue: func() *health.Queue { return nil }, dialer: NewDialer(DialOptions{}),
 		dialed: func() *cri.DialResult { return &cri.DialResult{PeerPID: peer()} },
 	})
 }
@@ -119,7 +119,7 @@ func TestProcessBlocked(t *testing.T) {
 func TestProcessStuck(t *testing.T) {
 	at := time.Now()
 	sample := func(state byte, since, first time.Duration, inD, looked int) thread {
-		s := thread{Process: node.Process{State: state}, since: at.Add(-since)}
+		s := thread{Process: proc.Process{State: state}, since: at.Add(-since)}
 		s.mostly = mostly{first: at.Add(-first), inD: inD, sampled: looked}
 		return s
 	}
@@ -176,7 +176,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 		})
 	}
 	var before threads
-	at, id := time.Now(), node.ID{PID: 1000, Start: 5000}
+	at, id := time.Now(), proc.ID{PID: 1000, Start: 5000}
 	look := func(after time.Duration) health.Process {
 		t.Helper()
 		v := health.Process{At: at.Add(after)}

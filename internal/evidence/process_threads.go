@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -18,10 +18,10 @@ const (
 
 // thread is a thread at the moment of a sample.
 type thread struct {
-	node.Process
+	proc.Process
 	// Schedstat has no Slices where the kernel does not count; its Delay includes the present
 	// wait for a CPU.
-	node.Schedstat
+	proc.Schedstat
 	mostly
 
 	since time.Time // the first of the consecutive samples in this state without a run
@@ -51,7 +51,7 @@ func (m mostly) next(state byte, at time.Time) mostly {
 
 // threads are the threads of a process at the last sample.
 type threads struct {
-	id   node.ID
+	id   proc.ID
 	byID map[int]thread
 	// sums are those of the last two samples: the kernel counts a wait of seconds for a CPU
 	// when the thread gets one.
@@ -61,16 +61,16 @@ type threads struct {
 // threadSum are the times of all threads, ended ones too, since the first sample: the sum of
 // those that live would go back when one ends.
 type threadSum struct {
-	node.Schedstat
+	proc.Schedstat
 	at    time.Time
 	blkio uint64
 }
 
 // sample fills in the states of the threads of a process, which of them are blocked and
 // where, and their times per second.
-func (t *threads) sample(procfs string, id node.ID, v *health.Process) error {
-	dir := node.Path(procfs, id.PID, "task")
-	tids, _ := node.Numbers(dir, maxThreads) // of nothing there is none
+func (t *threads) sample(procfs string, id proc.ID, v *health.Process) error {
+	dir := proc.Path(procfs, id.PID, "task")
+	tids, _ := proc.Numbers(dir, maxThreads) // of nothing there is none
 	if t.id != id {
 		*t = threads{id: id}
 	}
@@ -86,14 +86,14 @@ func (t *threads) sample(procfs string, id node.ID, v *health.Process) error {
 			continue // it has just ended, or is hidden, as the others are then
 		}
 		byID[tid] = now
-		v.Threads[node.ThreadState(now.State)]++
+		v.Threads[proc.ThreadState(now.State)]++
 		sum.Run += rise(now.Run, before.Run)
 		sum.Delay += rise(now.Delay, before.Delay)
 		sum.Slices += rise(now.Slices, before.Slices)
 		sum.blkio += rise(now.BlockIO, before.BlockIO)
 	}
 	if len(byID) == 0 {
-		return node.ErrGone
+		return proc.ErrGone
 	}
 	blocked(dir, byID, v)
 	if n := len(t.sums); n > 0 && sum.at.After(t.sums[n-1].at) {
@@ -112,8 +112,8 @@ func rise(now, before uint64) uint64 { return max(now, before) - before }
 
 func readThread(dir string, tid int, before thread, at time.Time) (now thread, err error) {
 	// Before the state: a thread that runs in between has run at the next sample, too.
-	now.Schedstat, now.since = node.ReadSchedstat(node.Path(dir, tid, "")), at
-	if now.Process, err = node.ReadStat(dir, tid); err != nil {
+	now.Schedstat, now.since = proc.ReadSchedstat(proc.Path(dir, tid, "")), at
+	if now.Process, err = proc.ReadStat(dir, tid); err != nil {
 		return now, err
 	}
 	if before.Start == now.Start {
@@ -157,12 +157,12 @@ func blocked(dir string, byID map[int]thread, v *health.Process) {
 // idles fills in where a thread waits in the kernel, and reports whether that is for
 // work; true where it cannot be read.
 func idles(dir string, b *health.BlockedThread) bool {
-	channel, _ := node.ReadFile(node.Path(dir, b.TID, "wchan")) // without a privilege there is none
+	channel, _ := proc.ReadFile(proc.Path(dir, b.TID, "wchan")) // without a privilege there is none
 	if b.Channel = string(channel); b.Channel == "0" {
 		b.Channel = ""
 	}
-	line, _ := node.ReadFile(node.Path(dir, b.TID, "syscall")) // likewise
-	call := node.ParseSyscall(line)
+	line, _ := proc.ReadFile(proc.Path(dir, b.TID, "syscall")) // likewise
+	call := proc.ParseSyscall(line)
 	b.Syscall = call.File
-	return node.IdleChannel(b.Channel) || call.Idle != ""
+	return proc.IdleChannel(b.Channel) || call.Idle != ""
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -29,14 +29,14 @@ type Options struct {
 // Registry holds the sources.
 type Registry struct {
 	*Sampler
-	Table *node.Table // of the node's processes
+	Table *proc.Table // of the node's processes
 	hops  []*hop      // the runtime, and those that its calls pass through after it
 	parts []Source    // of the runtime and of the node
 }
 
 // NewRegistry returns the sources.
 func NewRegistry(o Options) *Registry {
-	table, path := node.NewTable(o.ProcFS), o.Dialer.opts.Path
+	table, path := proc.NewTable(o.ProcFS), o.Dialer.opts.Path
 	newHop := func(prefix string, d *Dialer, path func() string, dialed func() *cri.DialResult) *hop {
 		h := &hop{prefix: prefix, procfs: o.ProcFS, sysfs: o.SysFS, table: table, dialer: d, path: path, dialed: dialed}
 		return h.watch()

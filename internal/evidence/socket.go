@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -78,11 +78,11 @@ func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
 // A listener of that name counts where its file cannot be compared: nothing is at the path
 // any more, or the file system gives stat(2) other device numbers than it has itself (btrfs,
 // some overlays). Of several, the one with the highest inode is taken.
-func find(ctx context.Context, path string) (best node.Socket, found bool, err error) {
+func find(ctx context.Context, path string) (best proc.Socket, found bool, err error) {
 	var st unix.Stat_t
 	names, exists, exact := spellings(path), unix.Stat(path, &st) == nil, false
-	file := node.FileID{Device: st.Dev, Inode: uint32(st.Ino)}
-	err = node.EachSocket(ctx, 1<<node.Listening, func(s node.Socket) {
+	file := proc.FileID{Device: st.Dev, Inode: uint32(st.Ino)}
+	err = proc.EachSocket(ctx, 1<<proc.Listening, func(s proc.Socket) {
 		switch {
 		case !s.Listens() || exact:
 		case exists && s.File == file:
@@ -113,7 +113,7 @@ type listenerSource struct {
 	hop      *hop
 	replaced bool // an earlier socket has been at the path
 	last     health.Listener
-	lastID   node.ID
+	lastID   proc.ID
 }
 
 // newListener returns the source about the process that listens at a hop's path: by
@@ -152,7 +152,7 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 }
 
 // find returns the process that listens; one in another pid namespace has no pid.
-func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Process, error) {
+func (l *listenerSource) find(ctx context.Context, q *health.Queue) (proc.Process, error) {
 	newest := l.hop.dialer.peer.Load()
 	met := newest != nil && (!l.replaced || newest.At.After(q.ListeningSince))
 	if met && newest.PeerPID > 1 {
@@ -161,13 +161,13 @@ func (l *listenerSource) find(ctx context.Context, q *health.Queue) (node.Proces
 		}
 	}
 	if q.Inode == 0 {
-		return node.Process{}, ErrNoData
+		return proc.Process{}, ErrNoData
 	}
 	s, err := l.hop.table.Holder(ctx, uint32(q.Inode)) //nolint:gosec // inodes of sockets have 32 bits
 	if err == nil || met && newest.PeerPID == 0 {
 		return s, nil
 	}
-	return node.Process{}, ErrNoData // until the next connection
+	return proc.Process{}, ErrNoData // until the next connection
 }
 
 // otherMounts reports whether the path's file exists in the mounts of a process, which
@@ -177,6 +177,6 @@ func (l *listenerSource) otherMounts(pid int) bool {
 	if _, err := os.Lstat(path); path == "" || !errors.Is(err, fs.ErrNotExist) {
 		return false
 	}
-	_, err := os.Lstat(node.Path(l.hop.procfs, pid, "root") + path)
+	_, err := os.Lstat(proc.Path(l.hop.procfs, pid, "root") + path)
 	return err == nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -36,7 +36,7 @@ var storageMarks = []struct{ comm, mark, use string }{
 // storage is the source about the file systems of the runtime's directories.
 type storage struct {
 	procfs, sysfs string
-	table         *node.Table
+	table         *proc.Table
 	pids          func() []int
 
 	searched time.Time
@@ -68,7 +68,7 @@ func newStorage(s *storage) *Watch[health.Storage] {
 func (s *storage) gather(context.Context) (*health.Storage, error) {
 	out := &health.Storage{At: time.Now()}
 	// An ext4 file system is read-only after an error, and statfs does not say so: its mount does.
-	broken := func(d storageDir) bool { return node.Number(d.ext4+"errors_count") != d.errors }
+	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
 	pids := s.pids()
 	if out.At.Sub(s.searched) >= storageInterval || !slices.Equal(pids, s.of) || slices.ContainsFunc(s.dirs, broken) {
 		s.searched, s.of, s.dirs = out.At, pids, nil
@@ -80,7 +80,7 @@ func (s *storage) gather(context.Context) (*health.Storage, error) {
 		switch err := d.stat(s.procfs); {
 		case err == nil:
 			out.FileSystems = append(out.FileSystems, d.FileSystem)
-		case node.Gone(err):
+		case proc.Gone(err):
 			s.searched = time.Time{} // the process has ended
 		case !errors.Is(err, fs.ErrPermission):
 			return nil, err
@@ -98,8 +98,8 @@ func (s *storage) search(pid int) {
 	if err != nil {
 		return
 	}
-	b, _ := s.table.ReadSlow(node.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
-	mounts := node.ParseMounts(b)
+	b, _ := s.table.ReadSlow(proc.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
+	mounts := proc.ParseMounts(b)
 	note := func(path string) {
 		for _, m := range storageMarks {
 			dir, _, found := strings.Cut(path, m.mark)
@@ -112,36 +112,36 @@ func (s *storage) search(pid int) {
 	for _, m := range mounts {
 		note(m.Point + "/")
 	}
-	_ = node.EachFD(s.procfs, pid, func(_ int, to string) bool { // what cannot be read shows nothing
+	_ = proc.EachFD(s.procfs, pid, func(_ int, to string) bool { // what cannot be read shows nothing
 		note(to)
 		return true
 	})
 }
 
 // dirOn returns a directory, with the mount that it is on.
-func (s *storage) dirOn(mounts []node.Mount, dir, use string, pid int) storageDir {
-	m, _ := node.MountOf(mounts, dir)
+func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDir {
+	m, _ := proc.MountOf(mounts, dir)
 	d := storageDir{pid: pid, FileSystem: health.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type}}
 	if slices.Contains(strings.Split(m.Options, ","), "emergency_ro") {
 		d.Option, d.ReadOnly = "emergency_ro", true
 	}
 	device, _ := os.Readlink(filepath.Join(s.sysfs, "dev/block", m.Device)) // "" of a file system without one
 	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device)) + "/"
-	d.errors = node.Number(d.ext4 + "errors_count")
+	d.errors = proc.Number(d.ext4 + "errors_count")
 	return d
 }
 
 // stat asks about the file system, as the process sees it.
 func (d *storageDir) stat(procfs string) error {
 	var st unix.Statfs_t
-	path := node.Path(procfs, d.pid, "root") + d.Directory
+	path := proc.Path(procfs, d.pid, "root") + d.Directory
 	if err := unix.Statfs(path, &st); err != nil {
 		return &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
 	d.Bytes, d.Inodes, d.FreeInodes = int64(st.Blocks)*st.Bsize, int64(st.Files), int64(st.Ffree) //nolint:gosec // < 2^63
 	// Without the blocks that ext4 keeps for itself: statfs calls them free, and not even root
 	// can have them.
-	free := int64(st.Bfree) - max(0, node.Number(d.ext4+"reserved_clusters")) //nolint:gosec // likewise
+	free := int64(st.Bfree) - max(0, proc.Number(d.ext4+"reserved_clusters")) //nolint:gosec // likewise
 	d.FreeBytes = max(0, free) * st.Bsize
 	d.ReadOnly = d.ReadOnly || st.Flags&unix.ST_RDONLY != 0
 	return nil

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -56,7 +56,7 @@ func TestStorage(t *testing.T) {
 	procfs, sysfs := storageTree(t, "containerd", storageMountTable,
 		"/data/io.containerd.metadata.v1.bolt/meta.db", "/state/io.containerd.runtime.v2.task/k8s.io/1f0a/log", "/state/io.containerd.runtime.v2.task/k8s.io/2b0c/log", "socket:[12]")
 	pids := []int{1000, 0}
-	s := &storage{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), pids: func() []int { return pids }}
+	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }}
 	all := gatherStorage(t, s)
 	if len(all) != 2 {
 		t.Fatalf("%+v; want root and state", all)
@@ -111,7 +111,7 @@ func TestStorageCRIO(t *testing.T) {
 `
 	for comm, want := range map[string]int{"crio": 2, "containerd": 0} {
 		procfs, sysfs := storageTree(t, comm, mounts)
-		s := &storage{procfs: procfs, sysfs: sysfs, table: node.NewTable(procfs), pids: func() []int { return []int{1000} }}
+		s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return []int{1000} }}
 		v, err := s.gather(t.Context())
 		if want == 0 {
 			if !errors.Is(err, ErrNoData) {

@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	walk "github.com/plegd/plegd/internal/evidence/chain"
-	"github.com/plegd/plegd/internal/evidence/node"
+	walk "github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -137,7 +137,7 @@ func socketPath(t *testing.T) string {
 // walked is what the walker says of a process.
 func walked(t *testing.T, pid int) health.Chain {
 	t.Helper()
-	w := walk.New(node.NewTable("/proc"), "/sys", nil)
+	w := walk.New(proc.NewTable("/proc"), "/sys", nil)
 	c := w.Process(t.Context(), pid)
 	t.Log(text(c))
 	return c

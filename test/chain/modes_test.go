@@ -18,8 +18,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	walk "github.com/plegd/plegd/internal/evidence/chain"
-	"github.com/plegd/plegd/internal/evidence/node"
+	walk "github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -78,7 +78,7 @@ func helper(mode string, args []string) error {
 		if err != nil {
 			return err
 		}
-		w := walk.New(node.NewTable("/proc"), "/sys", nil)
+		w := walk.New(proc.NewTable("/proc"), "/sys", nil)
 		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid))
 	}
 	return fmt.Errorf("unknown mode")

@@ -18,7 +18,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
@@ -274,7 +274,7 @@ func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
 	req.Header.Set("User-Agent", "plegd")
 	req.Header.Set("Accept", "text/plain")
 	if e.tokenFile != "" {
-		b, err := node.ReadLimited(e.tokenFile, maxFile)
+		b, err := proc.ReadLimited(e.tokenFile, maxFile)
 		token := strings.TrimSpace(string(b))
 		if err == nil && token == "" {
 			err = fmt.Errorf("%s is empty", e.tokenFile)
@@ -291,7 +291,7 @@ func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
 // name, since a kubelet signs its own for the name of the node; or one of them has signed
 // it for host. The file is read for each connection: the certificate rotates.
 func verify(s tls.ConnectionState, host, caFile string) error {
-	bundle, err := node.ReadLimited(caFile, maxFile)
+	bundle, err := proc.ReadLimited(caFile, maxFile)
 	if err != nil {
 		return fmt.Errorf("reading --kubelet-ca-file: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -31,14 +31,14 @@ var ErrNone = errors.New("no kubelet on this node")
 // Process samples the process and the settings of the kubelet.
 type Process struct {
 	ProcFS string
-	Table  *node.Table
+	Table  *proc.Table
 	// Endpoint returns the path of the watched runtime's socket and Runtime its process, ""
 	// and 0 while unknown: a kubelet that is set to another socket, or is in another network
 	// namespace, is not this node's.
 	Endpoint func() string
 	Runtime  func() int
 
-	id    node.ID
+	id    proc.ID
 	known *health.KubeletProcess
 }
 
@@ -68,7 +68,7 @@ func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
 		if another := err == nil && watched != "" && path != watched; args == nil || unclear || another {
 			continue
 		}
-		v.PID, v.Started, v.StartTicks = p.PID, node.StartedAt(time.Now(), node.Uptime(), p.Start), p.Start
+		v.PID, v.Started, v.StartTicks = p.PID, proc.StartedAt(time.Now(), proc.Uptime(), p.Start), p.Start
 		k.known, k.id = &v, p.ID()
 		return k.known, nil
 	}
@@ -77,21 +77,21 @@ func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
 
 // find returns the kubelets that share the network namespace of a process and are no
 // pod's: every pod is in a cgroup below kubepods or kubepods.slice.
-func (k *Process) find(ctx context.Context, beside int, maxAge time.Duration) (out []node.Process, err error) {
+func (k *Process) find(ctx context.Context, beside int, maxAge time.Duration) (out []proc.Process, err error) {
 	all, err := k.Table.Processes(ctx, maxAge)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range all.ByPID {
-		if p.Kind() != node.KindKubelet || !node.SharesNamespaces(k.ProcFS, p.PID, beside, "net") {
+		if p.Kind() != proc.KindKubelet || !proc.SharesNamespaces(k.ProcFS, p.PID, beside, "net") {
 			continue
 		}
-		cgroup, _ := node.ReadFile(node.Path(k.ProcFS, p.PID, "cgroup")) // what cannot be read is no pod's
+		cgroup, _ := proc.ReadFile(proc.Path(k.ProcFS, p.PID, "cgroup")) // what cannot be read is no pod's
 		if !strings.Contains(string(cgroup), "/kubepods") {
 			out = append(out, p)
 		}
 	}
-	slices.SortFunc(out, func(a, b node.Process) int { return a.PID - b.PID })
+	slices.SortFunc(out, func(a, b proc.Process) int { return a.PID - b.PID })
 	return out, nil
 }
 
@@ -144,7 +144,7 @@ type Finder struct {
 // time, the rest is only a guess.
 func (f *Finder) Find(ctx context.Context) (found Found) {
 	if f.kubelet.Table == nil {
-		f.kubelet = Process{ProcFS: f.ProcFS, Table: node.NewTable(f.ProcFS)}
+		f.kubelet = Process{ProcFS: f.ProcFS, Table: proc.NewTable(f.ProcFS)}
 	}
 	searched := func(place string) { found.Searched = append(found.Searched, place) }
 	var args []string

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -47,7 +47,7 @@ func TestProcess(t *testing.T) {
 		write(5, "containerd", "net:[1]", "0::/\n", nil)
 		write(9, tt.comm, tt.netns, tt.cgroup, tt.args)
 		for _, runtime := range []int{0, 5} {
-			k := &Process{ProcFS: root, Table: node.NewTable(root), Endpoint: func() string { return endpoint }, Runtime: func() int { return runtime }}
+			k := &Process{ProcFS: root, Table: proc.NewTable(root), Endpoint: func() string { return endpoint }, Runtime: func() int { return runtime }}
 			v, err := k.Sample(t.Context())
 			if tt.found != (err == nil && v.PID == 9) || !tt.found && !errors.Is(err, ErrNone) {
 				t.Errorf("%s, runtime %d: %+v, %v", tt.name, runtime, v, err)

@@ -11,7 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
@@ -52,14 +52,14 @@ func ReadSettings(root string, args []string) (v health.KubeletProcess, endpoint
 			v.EventedPLEG, v.From[health.SettingEventedPLEG] = on, from
 		}
 	}
-	file := node.ArgValue(args, "config")
+	file := proc.ArgValue(args, "config")
 	if !filepath.IsAbs(file) {
 		file = defaultConfig
 	}
 	var failed error
-	for _, f := range append([]string{file}, dropIns(root, node.ArgValue(args, "config-dir"))...) {
+	for _, f := range append([]string{file}, dropIns(root, proc.ArgValue(args, "config-dir"))...) {
 		var c config
-		b, err := node.ReadLimited(root+f, maxConfigBytes)
+		b, err := proc.ReadLimited(root+f, maxConfigBytes)
 		if err == nil {
 			err = yaml.Unmarshal(b, &c) // an invalid value leaves the others
 		}
@@ -68,16 +68,16 @@ func ReadSettings(root string, args []string) (v health.KubeletProcess, endpoint
 		}
 		set(c, f)
 	}
-	c := config{Endpoint: node.ArgValue(args, "container-runtime-endpoint"), FeatureGates: map[string]bool{}}
+	c := config{Endpoint: proc.ArgValue(args, "container-runtime-endpoint"), FeatureGates: map[string]bool{}}
 	for flag, to := range map[string]*time.Duration{
 		"node-status-update-frequency": &c.NodeStatusPeriod, "runtime-request-timeout": &c.RequestTimeout,
 	} {
 		var err error
-		if *to, err = time.ParseDuration(cmp.Or(node.ArgValue(args, flag), "0")); err != nil {
+		if *to, err = time.ParseDuration(cmp.Or(proc.ArgValue(args, flag), "0")); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("--%s: %w", flag, err))
 		}
 	}
-	for gate := range strings.SplitSeq(strings.Join(node.ArgValues(args, "feature-gates"), ","), ",") {
+	for gate := range strings.SplitSeq(strings.Join(proc.ArgValues(args, "feature-gates"), ","), ",") {
 		name, on, _ := strings.Cut(gate, "=")
 		c.FeatureGates[name] = strings.EqualFold(on, "true")
 	}
@@ -120,16 +120,16 @@ func Args(comm string, args []string) []string {
 	switch {
 	case strings.HasPrefix(comm, "k3s"):
 		out := []string{args[0], "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns}
-		for _, arg := range node.ArgValues(args, "kubelet-arg") {
+		for _, arg := range proc.ArgValues(args, "kubelet-arg") {
 			out = append(out, "--"+strings.TrimLeft(arg, "-"))
 		}
-		if endpoint := node.ArgValue(args, "container-runtime-endpoint"); endpoint != "" {
+		if endpoint := proc.ArgValue(args, "container-runtime-endpoint"); endpoint != "" {
 			out = append(out, "--container-runtime-endpoint="+endpoint)
 		}
 		return out
 	case comm == "kubelite":
-		file := node.ArgValue(args, "kubelet-args-file")
-		b, err := node.ReadLimited(file, maxConfigBytes)
+		file := proc.ArgValue(args, "kubelet-args-file")
+		b, err := proc.ReadLimited(file, maxConfigBytes)
 		if !filepath.IsAbs(file) || err != nil {
 			return args[:1]
 		}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -29,14 +29,14 @@ const (
 // "/" for any file, and for which keep is true by its fdinfo. Of several, the process itself
 // and pid 1, which keeps the sockets that systemd made, do not count; else the only one that
 // does not run counts. It is the process itself where no other holds one.
-func (f *waiting) heldBy(ctx context.Context, out wait, what, to string, keep func(node.FDInfo) bool) wait {
-	pids, err := node.Holders(ctx, f.procfs, func(pid, fd int, at string) bool {
+func (f *waiting) heldBy(ctx context.Context, out wait, what, to string, keep func(proc.FDInfo) bool) wait {
+	pids, err := proc.Holders(ctx, f.procfs, func(pid, fd int, at string) bool {
 		there := at == to || to == "/" && strings.HasPrefix(at, to)
-		return there && (keep == nil || keep(node.ReadFDInfo(f.procfs, pid, fd)))
+		return there && (keep == nil || keep(proc.ReadFDInfo(f.procfs, pid, fd)))
 	})
 	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == f.pid || p == 1 && len(pids) > 1 })
 	held := slices.DeleteFunc(slices.Clone(rest), func(pid int) bool {
-		p, err := node.ReadStat(f.procfs, pid)
+		p, err := proc.ReadStat(f.procfs, pid)
 		return err != nil || strings.IndexByte("TtD", p.State) < 0
 	})
 	if len(rest) > 1 && len(held) == 1 {
@@ -80,7 +80,7 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 	if path != "" {
 		out.evidence += ", for " + path
 	}
-	remote := slices.ContainsFunc(channels, func(c channel) bool { return node.In(m.Type, c.types...) })
+	remote := slices.ContainsFunc(channels, func(c channel) bool { return proc.In(m.Type, c.types...) })
 	switch _, minor, _ := strings.Cut(m.Device, ":"); {
 	case !ok:
 		out.key, out.link.Name, out.link.Fingerprint = "path "+path, path, ""
@@ -90,7 +90,7 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 			out.link.Evidence += "; requests without an answer: " + n
 		}
 		// The connection is in the fdinfo of the server's descriptor, where the kernel shows it.
-		out = f.heldBy(ctx, out, "this FUSE mount", "/dev/fuse", func(info node.FDInfo) bool {
+		out = f.heldBy(ctx, out, "this FUSE mount", "/dev/fuse", func(info proc.FDInfo) bool {
 			return info.FuseConnection == -1 || strconv.Itoa(info.FuseConnection) == minor
 		})
 	case remote:
@@ -104,16 +104,16 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 
 // mountOf returns the mount that a thread waits for: that of the descriptor of its
 // system call, else the only one whose server it may wait for.
-func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
+func (f *waiting) mountOf(t thread) (path string, m proc.Mount, ok bool) {
 	if f.mounts == nil {
-		b, _ := f.table.ReadSlow(node.Path(f.procfs, f.pid, "mountinfo"), maxMounts) // of nothing there is none
-		f.mounts = node.ParseMounts(b)
+		b, _ := f.table.ReadSlow(proc.Path(f.procfs, f.pid, "mountinfo"), maxMounts) // of nothing there is none
+		f.mounts = proc.ParseMounts(b)
 	}
 	if fd := t.call.FD(); t.call.File != "" && fd >= 0 {
 		path = strings.TrimSuffix(f.fd(fd), " (deleted)")
 		if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/dev/pts/") {
-			id := node.ReadFDInfo(f.procfs, f.pid, fd).MountID
-			if i := slices.IndexFunc(f.mounts, func(m node.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
+			id := proc.ReadFDInfo(f.procfs, f.pid, fd).MountID
+			if i := slices.IndexFunc(f.mounts, func(m proc.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
 				return path, f.mounts[i], true
 			}
 			return path, m, false // it is detached, as by umount -l
@@ -121,7 +121,7 @@ func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
 	}
 	devices := map[string]bool{}
 	for _, one := range f.mounts {
-		if node.In(one.Type, t.kind().types...) && f.fuseWaiting(one) != "0" {
+		if proc.In(one.Type, t.kind().types...) && f.fuseWaiting(one) != "0" {
 			m, devices[one.Device] = one, true
 		}
 	}
@@ -130,9 +130,9 @@ func (f *waiting) mountOf(t thread) (path string, m node.Mount, ok bool) {
 
 // fuseWaiting is how many requests of a FUSE mount have no answer, "" where that is not
 // known or the mount is another one: the minor number of a mount without a device is its own.
-func (f *waiting) fuseWaiting(m node.Mount) string {
+func (f *waiting) fuseWaiting(m proc.Mount) string {
 	_, minor, _ := strings.Cut(m.Device, ":")
-	b, _ := node.ReadFile(f.sysfs, "fs/fuse/connections", minor, "waiting")
+	b, _ := proc.ReadFile(f.sysfs, "fs/fuse/connections", minor, "waiting")
 	return strings.TrimSpace(string(b))
 }
 
@@ -159,20 +159,20 @@ func (f *waiting) agentWait(ctx context.Context, t thread) {
 	if path, _, _ := f.mountOf(t); path != "" {
 		out.evidence += ", to access " + path
 	}
-	f.add(f.heldBy(ctx, out, what, link, func(info node.FDInfo) bool { return info.Permits }))
+	f.add(f.heldBy(ctx, out, what, link, func(info proc.FDInfo) bool { return info.Permits }))
 }
 
 // fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
 // wait for a lock of an open file stands there without a process: threads show the file.
 func (f *waiting) fileLocks(ctx context.Context) {
-	b, _ := node.ReadFile(f.procfs, "locks") // what cannot be read shows none
+	b, _ := proc.ReadFile(f.procfs, "locks") // what cannot be read shows none
 	path := func(file string) string { return f.lockPaths[file[strings.LastIndexByte(file, ':')+1:]] }
-	waits := slices.DeleteFunc(node.ParseLocks(b), func(l node.Lock) bool {
+	waits := slices.DeleteFunc(proc.ParseLocks(b), func(l proc.Lock) bool {
 		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || path(l.File) == "")
 	})
 	p := cmp.Or(f.symptom.Locked, &health.Process{})
 	if l := p.Lock; p.PID == f.pid && l != nil && l.HolderPID > 0 && len(f.found)+len(waits) == 0 {
-		waits = append(waits, node.Lock{File: l.File, Holder: l.HolderPID})
+		waits = append(waits, proc.Lock{File: l.File, Holder: l.HolderPID})
 	}
 	for _, l := range waits {
 		out := wait{
@@ -181,8 +181,8 @@ func (f *waiting) fileLocks(ctx context.Context) {
 		}
 		if l.Holder == 0 {
 			// The descriptor shows a lock of an open file, which has no process.
-			out = f.heldBy(ctx, out, "the lock", "/", func(info node.FDInfo) bool {
-				return slices.ContainsFunc(info.Locks, func(h node.Lock) bool { return h.File == l.File && !h.Waiting })
+			out = f.heldBy(ctx, out, "the lock", "/", func(info proc.FDInfo) bool {
+				return slices.ContainsFunc(info.Locks, func(h proc.Lock) bool { return h.File == l.File && !h.Waiting })
 			})
 		}
 		if out.next != 0 {
@@ -200,7 +200,7 @@ func (f *waiting) child(pid int, format string, args ...any) {
 // vforkWait follows a thread that waits until its child has begun another program: to the
 // youngest child, which still is the same program.
 func (f *waiting) vforkWait(ctx context.Context, t thread) {
-	var child node.Process
+	var child proc.Process
 	for _, c := range f.processes(ctx).Children(f.pid) {
 		if c.Comm == f.now.threads[f.pid].Comm && c.Start >= child.Start {
 			child = c
@@ -222,9 +222,9 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	case call.Args[0] == unix.P_PID:
 		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
 	case call.Args[0] == unix.P_PIDFD:
-		pid = node.ReadFDInfo(f.procfs, f.pid, int(call.Args[1])).PID //nolint:gosec // a descriptor
+		pid = proc.ReadFDInfo(f.procfs, f.pid, int(call.Args[1])).PID //nolint:gosec // a descriptor
 	}
-	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c node.Process) bool {
+	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c proc.Process) bool {
 		return pid > 0 && c.PID != pid
 	})
 	if len(children) != 1 {

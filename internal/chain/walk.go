@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
@@ -42,8 +42,8 @@ const (
 type Explorer struct {
 	procfs, sysfs string
 	ask           Asker
-	table         *node.Table
-	tree          node.CgroupTree
+	table         *proc.Table
+	tree          proc.CgroupTree
 
 	symptom Symptom // the present one
 	sweep   sweep
@@ -52,9 +52,9 @@ type Explorer struct {
 
 // New returns an explorer of the processes of a table, which knows the arguments of those
 // that have hung since.
-func New(table *node.Table, sysfs string, ask Asker) *Explorer {
+func New(table *proc.Table, sysfs string, ask Asker) *Explorer {
 	return &Explorer{
-		procfs: table.ProcFS, sysfs: sysfs, ask: ask, table: table, tree: node.NewCgroupTree(table.ProcFS, sysfs),
+		procfs: table.ProcFS, sysfs: sysfs, ask: ask, table: table, tree: proc.NewCgroupTree(table.ProcFS, sysfs),
 	}
 }
 
@@ -79,7 +79,7 @@ type wait struct {
 // follow appends the links from a process on.
 func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
 	for seen := map[int]bool{}; ; {
-		p, err := node.ReadStat(e.procfs, pid)
+		p, err := proc.ReadStat(e.procfs, pid)
 		switch {
 		case err != nil:
 			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
@@ -115,7 +115,7 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
 }
 
 // linkOf returns the link of a process. A shim has the id that it serves, and its pod.
-func (e *Explorer) linkOf(ctx context.Context, p node.Process) health.Link {
+func (e *Explorer) linkOf(ctx context.Context, p proc.Process) health.Link {
 	l := health.Link{Kind: e.kindOf(ctx, p), Name: p.Comm, PID: p.PID}
 	if l.Kind == health.KindShim {
 		l.RuntimeID = p.ShimID(e.table.Args(p.ID()))
@@ -156,10 +156,10 @@ func clean(s string) string {
 }
 
 // processes returns the processes of the node; none where /proc cannot be read.
-func (e *Explorer) processes(ctx context.Context) *node.Processes {
+func (e *Explorer) processes(ctx context.Context) *proc.Processes {
 	all, err := e.table.Processes(ctx, tableAge)
 	if err != nil {
-		return &node.Processes{}
+		return &proc.Processes{}
 	}
 	return all
 }
@@ -170,20 +170,20 @@ func (e *Explorer) runtime() int { return cmp.Or(e.symptom.DaemonPID, e.symptom.
 // kindOf returns what a process is: a shim by its name; a helper where it descends from the
 // runtime or from a shim and shares its namespaces, or is an OCI runtime whose parent has
 // ended.
-func (e *Explorer) kindOf(ctx context.Context, p node.Process) health.LinkKind {
-	if p.Kind() == node.KindShim {
+func (e *Explorer) kindOf(ctx context.Context, p proc.Process) health.LinkKind {
+	if p.Kind() == proc.KindShim {
 		return health.KindShim
 	}
-	all, child, helper, of := e.processes(ctx), p, p.Kind() == node.KindOCI, 1
+	all, child, helper, of := e.processes(ctx), p, p.Kind() == proc.KindOCI, 1
 	for _, pid := range all.Ancestors(p.PPID) {
 		parent := all.ByPID[pid]
-		if pid == e.runtime() || pid == e.symptom.RuntimePID || parent.Kind() == node.KindShim {
-			helper, of = node.IsHelper(child, parent, e.table.Args(child.ID())), pid
+		if pid == e.runtime() || pid == e.symptom.RuntimePID || parent.Kind() == proc.KindShim {
+			helper, of = proc.IsHelper(child, parent, e.table.Args(child.ID())), pid
 			break
 		}
 		child = parent
 	}
-	if helper && node.SharesNamespaces(e.procfs, p.PID, of, "pid", "mnt") {
+	if helper && proc.SharesNamespaces(e.procfs, p.PID, of, "pid", "mnt") {
 		return health.KindHelper
 	}
 	return health.KindProcess
@@ -191,24 +191,24 @@ func (e *Explorer) kindOf(ctx context.Context, p node.Process) health.LinkKind {
 
 // helpersOf returns the helpers that are children of a process and run for longer than
 // they should, the oldest first; only those that work on a container, unless id is "".
-func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []node.Process {
-	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p node.Process) bool {
+func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []proc.Process {
+	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p proc.Process) bool {
 		about := id == "" || slices.Contains(e.table.Args(p.ID()), id)
 		return !about || age(p) < helperAge || e.kindOf(ctx, p) != health.KindHelper
 	})
-	slices.SortFunc(out, func(a, b node.Process) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortFunc(out, func(a, b proc.Process) int { return cmp.Compare(a.Start, b.Start) })
 	return out
 }
 
 // age is how long a process has run.
-func age(p node.Process) time.Duration { return node.Uptime() - node.TicksToDuration(p.Start) }
+func age(p proc.Process) time.Duration { return proc.Uptime() - proc.TicksToDuration(p.Start) }
 
 // thread is a thread at the moment of a look, and where it waits in the kernel.
 type thread struct {
-	node.Process
-	node.Schedstat
+	proc.Process
+	proc.Schedstat
 	channel string // "" where it cannot be read
-	call    node.Syscall
+	call    proc.Syscall
 }
 
 // look is a process at a moment: its threads by id, its sockets by inode.
@@ -223,7 +223,7 @@ type waiting struct {
 	*Explorer
 	pid         int
 	before, now look
-	mounts      []node.Mount // nil before they are read
+	mounts      []proc.Mount // nil before they are read
 	denied      bool         // something of the process could not be read for want of a privilege
 
 	found     []wait
@@ -247,11 +247,11 @@ func (e *Explorer) look(ctx context.Context, pid int) (f *waiting, ok bool) {
 // once reads the threads and sockets of a process; false when it has ended.
 func (f *waiting) once(ctx context.Context, l *look) bool {
 	*l = look{at: time.Now(), threads: map[int]thread{}}
-	task := node.Path(f.procfs, f.pid, "task")
-	tids, _ := node.Numbers(task, maxThreads) // of nothing there is none
+	task := proc.Path(f.procfs, f.pid, "task")
+	tids, _ := proc.Numbers(task, maxThreads) // of nothing there is none
 	for _, tid := range tids {
-		if p, err := node.ReadStat(task, tid); err == nil && ctx.Err() == nil { // or it has just ended
-			l.threads[tid] = thread{Process: p, Schedstat: node.ReadSchedstat(node.Path(task, tid, ""))}
+		if p, err := proc.ReadStat(task, tid); err == nil && ctx.Err() == nil { // or it has just ended
+			l.threads[tid] = thread{Process: p, Schedstat: proc.ReadSchedstat(proc.Path(task, tid, ""))}
 		}
 	}
 	l.sockets = f.connections(ctx)
@@ -283,18 +283,18 @@ func (f *waiting) ran() (sum uint64) {
 
 // place reads where a thread waits in the kernel.
 func (f *waiting) place(t *thread) {
-	dir := node.Path(f.procfs, f.pid, "task")
-	b, err := f.table.ReadSlow(node.Path(dir, t.PID, "syscall"), maxSyscall)
-	t.call = node.ParseSyscall(b)
-	f.denied = f.denied || err != nil && !node.Gone(err)
-	if b, err := node.ReadFile(node.Path(dir, t.PID, "wchan")); err == nil && string(b) != "0" {
+	dir := proc.Path(f.procfs, f.pid, "task")
+	b, err := f.table.ReadSlow(proc.Path(dir, t.PID, "syscall"), maxSyscall)
+	t.call = proc.ParseSyscall(b)
+	f.denied = f.denied || err != nil && !proc.Gone(err)
+	if b, err := proc.ReadFile(proc.Path(dir, t.PID, "wchan")); err == nil && string(b) != "0" {
 		t.channel = string(b)
 	}
 }
 
 // fd returns where a descriptor of the process leads, "" where that cannot be read.
 func (f *waiting) fd(n int) string {
-	to, _ := os.Readlink(node.Path(f.procfs, f.pid, fmt.Sprintf("fd/%d", n)))
+	to, _ := os.Readlink(proc.Path(f.procfs, f.pid, fmt.Sprintf("fd/%d", n)))
 	f.denied = f.denied || to == ""
 	return to
 }

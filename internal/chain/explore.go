@@ -12,7 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -113,7 +113,7 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t *cri.Entry
 func (e *Explorer) shimOf(ctx context.Context, t *cri.Entry) (pid int, why string) {
 	byID, shims := map[string][]int{}, 0
 	for _, p := range e.processes(ctx).ByPID {
-		if p.Kind() != node.KindShim {
+		if p.Kind() != proc.KindShim {
 			continue
 		}
 		shims++

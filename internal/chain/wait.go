@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -40,7 +40,7 @@ func (f *waiting) doubt(format string, args ...any) {
 }
 
 // waitOf finds what a process waits for.
-func (e *Explorer) waitOf(ctx context.Context, p node.Process) wait {
+func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 	if p.Dead() {
 		return wait{
 			state: health.LinkEnded, next: p.PPID,
@@ -61,7 +61,7 @@ func (e *Explorer) waitOf(ctx context.Context, p node.Process) wait {
 	}
 	f.fileLocks(ctx)
 	f.queues(ctx)
-	if p.Kind() == node.KindShim {
+	if p.Kind() == proc.KindShim {
 		f.helpers(ctx)
 	}
 	if len(f.found) == 0 {
@@ -96,7 +96,7 @@ func unclear(evidence, why string, args ...any) wait {
 func (f *waiting) held() (wait, bool) {
 	still := f.still()
 	if i := slices.IndexFunc(still, func(t thread) bool { return t.State == 't' }); i >= 0 {
-		if tracer := node.TracerPID(node.Path(f.procfs, f.pid, "task"), still[i].PID); tracer != 0 {
+		if tracer := proc.TracerPID(proc.Path(f.procfs, f.pid, "task"), still[i].PID); tracer != 0 {
 			evidence := fmt.Sprintf("a thread is held by its tracer, pid %d", tracer)
 			return wait{state: health.LinkTraced, next: tracer, evidence: evidence}, true
 		}
@@ -138,7 +138,7 @@ var channels = []channel{
 // kind returns how a thread waits, zero for another way.
 func (t *thread) kind() channel {
 	for _, c := range channels {
-		if node.In(t.channel, c.names...) {
+		if proc.In(t.channel, c.names...) {
 			return c
 		}
 	}
@@ -181,7 +181,7 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
 		f.descriptorWait(ctx, t, true)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
-		f.lockPaths[node.ReadFDInfo(f.procfs, f.pid, t.call.FD()).Inode] = f.fd(t.call.FD())
+		f.lockPaths[proc.ReadFDInfo(f.procfs, f.pid, t.call.FD()).Inode] = f.fd(t.call.FD())
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		f.childWait(ctx, t)
 	case unix.SYS_CONNECT:
@@ -189,7 +189,7 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 	default:
 		if t.call.Idle != "" {
 			f.calls[t.call.Idle]++
-		} else if !node.IdleChannel(t.channel) {
+		} else if !proc.IdleChannel(t.channel) {
 			f.kernel = append(f.kernel, kernelWait(t))
 		}
 	}
@@ -249,9 +249,9 @@ func (f *waiting) asleepText() string {
 // it most of the time; ok is false for any other process.
 func (f *waiting) throttled() (out wait, ok bool) {
 	groups, _ := f.tree.Of(f.pid) // of nothing there is no quota
-	before := map[string]node.CPUStat{}
+	before := map[string]proc.CPUStat{}
 	for dir := range f.tree.Up(groups, "cpu") {
-		if s, ok := node.ReadCPUStat(dir); ok && node.HasQuota(dir) {
+		if s, ok := proc.ReadCPUStat(dir); ok && proc.HasQuota(dir) {
 			before[dir] = s
 		}
 	}
@@ -260,10 +260,10 @@ func (f *waiting) throttled() (out wait, ok bool) {
 	}
 	time.Sleep(quotaWindow)
 	for dir, path := range f.tree.Up(groups, "cpu") { // the topmost comes last
-		now, _ := node.ReadCPUStat(dir)
+		now, _ := proc.ReadCPUStat(dir)
 		b, had := before[dir]
 		periods, took := now.Periods-b.Periods, now.Throttled-b.Throttled
-		if had && node.HasQuota(dir) && took > 0 && 2*took >= periods {
+		if had && proc.HasQuota(dir) && took > 0 && 2*took >= periods {
 			out, ok = cgroupWait(path, health.LinkThrottled, "its CPU quota holds it up",
 				fmt.Sprintf("the quota took the CPU away in %d of %d periods", took, periods)), true
 		}

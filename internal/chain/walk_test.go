@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -46,7 +46,7 @@ func TestLongChain(t *testing.T) {
 	}
 	root := procTree(t, states)
 	evidencetest.WriteTree(t, root, map[string]string{"locks": locks.String()})
-	w := New(node.NewTable(root), t.TempDir(), nil)
+	w := New(proc.NewTable(root), t.TempDir(), nil)
 	c := w.Process(t.Context(), 10)
 	if len(c.Links) != health.MaxLinks || !strings.Contains(c.Unknown, "longer") {
 		t.Errorf("%d links, %q", len(c.Links), c.Unknown)
@@ -61,7 +61,7 @@ func TestLongChain(t *testing.T) {
 // TestSince: a link keeps since when it has been so while it stays so.
 func TestSince(t *testing.T) {
 	root := procTree(t, map[int]byte{10: 'T'})
-	w := New(node.NewTable(root), t.TempDir(), nil)
+	w := New(proc.NewTable(root), t.TempDir(), nil)
 	first := w.Process(t.Context(), 10)
 	again := w.Process(t.Context(), 10)
 	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != health.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
@@ -81,7 +81,7 @@ func TestHostileProc(t *testing.T) {
 	} {
 		root := t.TempDir()
 		evidencetest.WriteTree(t, root, files)
-		w := New(node.NewTable(root), root, nil)
+		w := New(proc.NewTable(root), root, nil)
 		c := w.Process(t.Context(), 10)
 		if c.Unknown == "" || len(c.Links) > 1 {
 			t.Errorf("%s: %+v", name, c)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -34,7 +34,7 @@ func TestMountOfRuntime(t *testing.T) {
 		if s.RuntimePID = 11; waits {
 			s.DaemonPID = 10
 		}
-		c := New(node.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
+		c := New(proc.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		switch last := c.Links[len(c.Links)-1]; {
 		case !waits && (last.Kind != health.KindContainer || c.Unknown == ""):
 			t.Errorf("%+v, %q: want the chain to end with the container", c.Links, c.Unknown)
@@ -71,7 +71,7 @@ func TestShimOfTarget(t *testing.T) {
 		}
 		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s", PodNamespace: "ns", PodName: "pod", Name: "x"})
 		s.Pod = func(id string) string { return "pod-of-" + id }
-		c := New(node.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
+		c := New(proc.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		last := c.Links[len(c.Links)-1]
 		switch {
 		case tt.pid == 0 && (last.Kind != health.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -44,24 +44,24 @@ func (c connection) isLog() bool {
 // connections returns the connected sockets of the process, by inode.
 func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 	out, inodes := map[uint32]connection{}, map[uint32]bool{}
-	err := node.EachFD(f.procfs, f.pid, func(_ int, to string) bool {
-		if inode, ok := node.SocketInode(to); ok {
+	err := proc.EachFD(f.procfs, f.pid, func(_ int, to string) bool {
+		if inode, ok := proc.SocketInode(to); ok {
 			inodes[inode] = true
 		}
 		return true
 	})
-	f.denied = f.denied || err != nil && !node.Gone(err)
+	f.denied = f.denied || err != nil && !proc.Gone(err)
 	if err != nil || len(inodes) == 0 {
 		return out
 	}
-	tcp(node.Path(f.procfs, f.pid, ""), inodes, out)
+	tcp(proc.Path(f.procfs, f.pid, ""), inodes, out)
 	own, _ := os.Readlink(f.procfs + "/self/ns/net") // "" where it cannot be read
-	if its, _ := os.Readlink(node.Path(f.procfs, f.pid, "ns/net")); own == "" || own != its {
+	if its, _ := os.Readlink(proc.Path(f.procfs, f.pid, "ns/net")); own == "" || own != its {
 		f.denied = true // sock_diag sees the sockets of plegd's own network namespace
 		return out
 	}
-	all := map[uint32]node.Socket{}
-	err = node.EachSocket(ctx, 1<<node.Established, func(s node.Socket) { all[s.Inode] = s })
+	all := map[uint32]proc.Socket{}
+	err = proc.EachSocket(ctx, 1<<proc.Established, func(s proc.Socket) { all[s.Inode] = s })
 	f.denied = f.denied || err != nil
 	for inode := range inodes {
 		if own, ok := all[inode]; ok && own.Kind == unix.SOCK_STREAM {
@@ -89,12 +89,12 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 		ends, listeners := map[string]int{}, map[uint64]uint32{}
 		for i, l := range lines {
 			ends[address(l.LocalAddr, l.LocalPort)+" "+address(l.RemAddr, l.RemPort)] = i
-			if l.St == node.Listening {
+			if l.St == proc.Listening {
 				listeners[l.LocalPort] = low(l.Inode)
 			}
 		}
 		for _, l := range lines {
-			if l.St != node.Established && l.St != unix.BPF_TCP_SYN_SENT || !inodes[low(l.Inode)] {
+			if l.St != proc.Established && l.St != unix.BPF_TCP_SYN_SENT || !inodes[low(l.Inode)] {
 				continue
 			}
 			local, remote := address(l.LocalAddr, l.LocalPort), address(l.RemAddr, l.RemPort)
@@ -102,7 +102,7 @@ func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
 			if at, ok := ends[remote+" "+local]; ok {
 				c.peer, c.sent, c.unread = low(lines[at].Inode), low(lines[at].RxQueue), low(lines[at].RxQueue)
 			} else {
-				c.remote = l.St == node.Established || c.listener == 0
+				c.remote = l.St == proc.Established || c.listener == 0
 			}
 			_, c.server = listeners[l.LocalPort]
 			out[low(l.Inode)] = c
@@ -149,8 +149,8 @@ func (f *waiting) peerWait(ctx context.Context, inode uint32, name, evidence str
 // name the unix listener at which it waits: it is known where only one has any waiting,
 // or more than its limit where full is true.
 func (f *waiting) acceptWait(ctx context.Context, evidence string, full bool) {
-	var at []node.Socket
-	err := node.EachSocket(ctx, 1<<node.Listening, func(s node.Socket) {
+	var at []proc.Socket
+	err := proc.EachSocket(ctx, 1<<proc.Listening, func(s proc.Socket) {
 		if s.Listens() && (s.RQueue > s.WQueue || s.RQueue > 0 && !full) {
 			at = append(at, s)
 		}
@@ -214,7 +214,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	if writes {
 		text = fmt.Sprintf("thread %d writes to ", t.PID)
 	}
-	inode, socket := node.SocketInode(to)
+	inode, socket := proc.SocketInode(to)
 	c, known := f.now.sockets[inode]
 	certain := writes || len(f.now.threads) == 1
 	switch pipe := strings.HasPrefix(to, "pipe:[") || strings.HasPrefix(to, "/") && strings.Contains(t.channel, "pipe_"); {
@@ -233,7 +233,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 		f.peerWait(ctx, c.peer, c.text(), text+c.text())
 	case !writes && (to == "/dev/fuse" || strings.HasPrefix(to, "anon_inode:")):
 		f.calls["read of "+to]++ // a server that waits for its next request
-	case writes && !node.IdleChannel(t.channel):
+	case writes && !proc.IdleChannel(t.channel):
 		f.kernel = append(f.kernel, kernelWait(t))
 	default:
 		f.doubt("%s%s", text, to)
@@ -243,7 +243,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 // pipeWait adds the process at the other end of a pipe.
 func (f *waiting) pipeWait(ctx context.Context, to, text string, writes bool) {
 	out := wait{key: to, state: health.LinkPeer, evidence: text + to}
-	out = f.heldBy(ctx, out, "the pipe", to, func(info node.FDInfo) bool {
+	out = f.heldBy(ctx, out, "the pipe", to, func(info proc.FDInfo) bool {
 		mode := info.Flags & unix.O_ACCMODE
 		return mode == unix.O_RDWR || writes == (mode == unix.O_RDONLY)
 	})

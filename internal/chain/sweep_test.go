@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence/node"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -115,7 +115,7 @@ func TestSweepResults(t *testing.T) {
 // TestExploreSurvivesAPanic: a panic of the asker is the reason why the chain ends.
 func TestExploreSurvivesAPanic(t *testing.T) {
 	panics := func(context.Context, *cri.Entry) error { panic("in an answer") }
-	last := New(node.NewTable("/proc"), t.TempDir(), panics).Explore(t.Context(), symptomOf(targets(3)...))
+	last := New(proc.NewTable("/proc"), t.TempDir(), panics).Explore(t.Context(), symptomOf(targets(3)...))
 	if !strings.Contains(last.Unknown, "panic: in an answer") {
 		t.Errorf("%+v", last)
 	}

@@ -1,10 +1,10 @@
-// Package node reads what the kernel shows of the node's processes: one process table that
+// Package proc reads what the kernel shows of the node's processes: one process table that
 // all sources of evidence share, and threads, descriptors, locks, mounts, unix sockets and
 // cgroups, from /proc, /sys/fs/cgroup and sock_diag.
 //
 // It judges and writes nothing. It never follows a descriptor's link to the file itself,
 // whose file system may be what hangs, and never connects to a socket.
-package node
+package proc
 
 import (
 	"cmp"
