@@ -69,14 +69,14 @@ func unhealthy(node, reason, culprit, summary string) alert {
 
 // faults are five faults, in the alerts of all the rules that fire for them.
 func faults() []alert {
-	frozen := unhealthy("node-17", "RuntimeFrozen", "runtime", "containerd stopped; API NotReady in 1m19s; next: kill -CONT <pid>")
+	frozen := unhealthy("node-17", "RuntimeFrozen", "runtime", "containerd stopped; API NotReady in 1m19s; next: plegd status names the stopped process; continue it")
 	warning := unhealthy("node-17", "RuntimeFrozen", "runtime", "the same as a warning")
 	warning.Labels = map[string]string{"alertname": "PLEGReasonWarning", "severity": "warning", "cluster": "prod", "instance": "node-17", "reason": "RuntimeStarved"}
 	all := []alert{
 		frozen, warning,
 		unhealthy("node-18", "RuntimeListStall", "helper", "runc holds up the lists; API NotReady in 48s; next: plegd status names the holder; end it before you restart the runtime"),
 		unhealthy("node-19", "NetworkNotReady", "process", "calico-node has no pod network; next: look at the CNI plugin's pod on this node"),
-		unhealthy("node-20", "KubeletDown", "", "runtime is well, the kubelet is down; next: journalctl -u kubelet"),
+		unhealthy("node-20", "KubeletDown", "", "runtime is well, the kubelet is down; next: read the kubelet's log"),
 		{
 			map[string]string{"alertname": "PLEGFleetCommonCause", "severity": "critical", "cluster": "prod", "job": "plegd", "reason": "ShimStuck", "label": "runtime_version", "value": "2.4.2"},
 			map[string]string{"summary": "41 nodes ShimStuck in 12 min; 40 of them runtime_version=2.4.2 (of 612 nodes with it; 1 of 4388 others)", "description": "Stop the rollout.", "runbook_url": "https://example.org/fleets"},
