@@ -1,6 +1,7 @@
 # plegd in an image of one static binary. Build: make image, or
 #   docker build -t plegd .        (buildah build -t plegd . works as well)
-FROM golang:1.26 AS build
+# By digest, so that a tag that moves changes no build; dependabot raises it.
+FROM golang:1.26@sha256:3aff6657219a4d9c14e27fb1d8976c49c29fddb70ba835014f477e1c70636647 AS build
 WORKDIR /src
 # The modules first: they change less often than the code.
 COPY go.mod go.sum ./

@@ -49,6 +49,7 @@ RUNS ?= 1
 LANES ?= 1
 DURATION ?= 30m
 FUZZTIME ?= 2000x
+export PACKAGES
 
 .PHONY: help
 help: ## Show this list
@@ -202,7 +203,7 @@ lint: lint-tools ## Check formatting and run golangci-lint, which vets with the 
 	for m in test/page $(MODULES); do $(GO) vet -C $$m -tags e2e ./...; done
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
 	bash .ci/words.sh
-	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run deploy/kubectl/kubectl-plegd); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
+	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run .ci/debian deploy/kubectl/kubectl-plegd); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
 
 .PHONY: lint-tools deploy-tools
 lint-tools: build/tools/golangci-lint-$(GOLANGCI_VERSION)
@@ -226,7 +227,7 @@ build/tools/actionlint-%:
 
 .PHONY: generate
 generate: ## Write what comes from code: docs (reasons, metrics, examples), rules and dashboards
-	$(GO) test ./internal/exporter ./internal/server ./internal/view/text -update
+	$(GO) test ./internal/exporter ./internal/server ./internal/view -update
 	$(GO) run -C deploy/mixin .
 
 .PHONY: verify
@@ -260,7 +261,9 @@ image: ## Build the container image plegd:VERSION (docker, podman or buildah)
 
 # Reproducible: everything in a package bears the commit's time.
 .PHONY: packages
-packages: build-all ## Build dist/*.deb and dist/*.rpm for amd64 and arm64 (dpkg-deb, rpmbuild)
+packages: ## Build dist/*.deb and dist/*.rpm for amd64 and arm64, each if its tool is here (dpkg-deb, rpmbuild)
+	@bash deploy/packages/build.sh --tools
+	@$(MAKE) --no-print-directory build-all
 	@GO="$(GO)" VERSION="$(VERSION)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/packages/build.sh
 
 # A module of its own builds it: plegd does not depend on what that imports.
@@ -273,7 +276,7 @@ image-oci: build-all ## Build dist/plegd.oci.tar, the image for amd64 and arm64,
 .PHONY: release
 release: $(HELM_TOOL) ## Build everything of a release in dist/: archives, packages, image, chart, rules, bill of materials, checksums
 	rm -rf dist
-	$(MAKE) --no-print-directory packages image-oci
+	$(MAKE) --no-print-directory packages image-oci PACKAGES="deb rpm"
 	@GO="$(GO)" VERSION="$(VERSION)" BUILD_DATE="$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(date -u -d "$(or $(BUILD_DATE),1970-01-01T00:00:00Z)" +%s)}" bash deploy/release/release.sh
 
 .PHONY: nightly

@@ -165,7 +165,7 @@ func TestChartOptions(t *testing.T) {
 	must(t, err)
 	ds := one[*appsv1.DaemonSet](t, all)
 	c := ds.Spec.Template.Spec.Containers[0]
-	for _, arg := range []string{"--web.listen-address=$(HOST_IP):9990", "--web.config.file=/etc/plegd/web.yml", "--log.level=debug"} {
+	for _, arg := range []string{"--web.listen-address=[$(HOST_IP)]:9990", "--web.config.file=/etc/plegd/web.yml", "--log.level=debug"} {
 		if !slices.Contains(c.Args, arg) {
 			t.Errorf("the arguments %q are without %s", c.Args, arg)
 		}
@@ -274,6 +274,33 @@ func TestChartMore(t *testing.T) {
 	}
 }
 
+// TestChartVersions: an API server before 1.30 knows the annotation only, and a later one would
+// refuse both if they differed.
+func TestChartVersions(t *testing.T) {
+	for version, field := range map[string]bool{"1.29.9": false, "1.30.0": true, "v1.33.1-eks-1234567": true, "v1.30.0-gke.100": true} {
+		out, err := helm(t, "template", "plegd", chart, "--kube-version="+version)
+		must(t, err)
+		if strings.Contains(out, "appArmorProfile:") != field || strings.Contains(out, appArmorAnnotation+": unconfined") == field {
+			t.Errorf("on %s the field is wanted: %t, rendered\n%s", version, field, out)
+		}
+	}
+}
+
+// TestChartControl: wherever the control socket is, its directory can be mounted below a read-only
+// /run, and the commands in the pod find it.
+func TestChartControl(t *testing.T) {
+	for dir, want := range map[string]string{"/run/plegd": "/run/plegd", "": "/control", "/var/lib/plegd-control": "/control", "/run/other": "/control"} {
+		all, err := template(t, "controlDir="+dir)
+		must(t, err)
+		c := one[*appsv1.DaemonSet](t, all).Spec.Template.Spec.Containers[0]
+		mounted := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "control" && m.MountPath == want })
+		named := slices.Contains(c.Env, corev1.EnvVar{Name: "PLEGD_CONTROL_SOCKET", Value: want + "/plegd.sock"})
+		if !mounted || named != (want != "/run/plegd") {
+			t.Errorf("controlDir=%q: the mounts are %v, the environment is %v", dir, c.VolumeMounts, c.Env)
+		}
+	}
+}
+
 // TestChartRefusals: wrong values are refused with a line that names them.
 func TestChartRefusals(t *testing.T) {
 	for set, found := range map[string]string{
@@ -284,6 +311,7 @@ func TestChartRefusals(t *testing.T) {
 		"web.port=0":                                         "/web/port",
 		"podMonitor.endpoint.interval=5s":                    "/podMonitor/endpoint",
 		"image.digest=sha256:abc":                            "/image/digest",
+		"prometheusRule.alertLabels.severity=x":              "/prometheusRule/alertLabels",
 		"extraArgs[0]=debug":                                 "/extraArgs/0",
 		"prometheusRule.runbookBaseURL=wiki":                 "/prometheusRule/runbookBaseURL",
 		"networkPolicy.from[0]=x":                            "from",

@@ -70,11 +70,17 @@ func TestManifests(t *testing.T) {
 		if ns.Name != ds.Namespace || account.Namespace != ns.Name || ns.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
 			t.Errorf("%s: the namespace does not admit the pod", dir)
 		}
+		if ds.Spec.Template.Annotations[appArmorAnnotation] != "unconfined" {
+			t.Errorf("%s: the annotations are %v: before 1.30 AppArmor denies reading the runtime", dir, ds.Spec.Template.Annotations)
+		}
 		if err := checkDaemonSet(ds, account, socket); err != nil {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
 }
+
+// appArmorAnnotation is the AppArmor profile of the container for clusters before 1.30.
+const appArmorAnnotation = "container.apparmor.security.beta.kubernetes.io/plegd"
 
 // checkDaemonSet returns the errors of the DaemonSet, which watches the given socket;
 // without one plegd looks for it.
@@ -123,6 +129,7 @@ func checkDaemonSet(ds *appsv1.DaemonSet, account *corev1.ServiceAccount, socket
 	want(*s.RunAsUser == 0, "it does not run as root, whose the socket is")
 	want(s.RunAsGroup != nil && *s.RunAsGroup == 65534, "it runs in root's group, or in one that the image names")
 	want(s.SELinuxOptions.Type == "spc_t", "the SELinux type is not spc_t")
+	want(s.AppArmorProfile != nil && s.AppArmorProfile.Type == corev1.AppArmorProfileTypeUnconfined, "AppArmor's default profile denies reading the runtime")
 	want(s.SeccompProfile.Type == corev1.SeccompProfileTypeRuntimeDefault, "the seccomp profile is not the runtime's")
 
 	if socket == "" {

@@ -37,7 +37,7 @@ function(config) {
     alert: name,
     expr: expr,
     [if std.objectHas(config.delays, name) then 'for']: config.delays[name],
-    labels: { severity: std.get(config.severities, name, 'warning') } + config.alertLabels,
+    labels: config.alertLabels + { severity: std.get(config.severities, name, 'warning') },
     annotations: { summary: summary, description: description, runbook_url: runbook },
   } + extra,
   group(name, rules):: { name: name, [if config.interval != '' then 'interval']: config.interval, rules: rules },

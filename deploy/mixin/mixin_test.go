@@ -130,7 +130,7 @@ func TestOtherLabels(t *testing.T) {
 
 // TestSettings: labels, thresholds and delays of the configuration reach dashboards and rules.
 func TestSettings(t *testing.T) {
-	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', notReadySoonSeconds: 45, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}, lookback: '77s'}`)
+	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', notReadySoonSeconds: 45, alertLabels: {team: 'nodes', severity: 'x'}, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}, lookback: '77s'}`)
 	must(t, err)
 	for name, text := range m.Dashboards {
 		if regexp.MustCompile(`[{ ](cluster=~|node=)`).Match(text) || !json.Valid(text) {

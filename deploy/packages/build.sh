@@ -1,18 +1,30 @@
 #!/usr/bin/env bash
 # build.sh: makes dist/plegd_VERSION_ARCH.deb and dist/plegd-VERSION.ARCH.rpm for
 # amd64 and arm64 from build/linux-ARCH/plegd. Called by `make packages`, which
-# sets VERSION and SOURCE_DATE_EPOCH. The same commit gives the same bytes.
-# Needs dpkg-deb and rpmbuild (Debian: dpkg, rpm) and Go for the man pages.
+# sets VERSION and SOURCE_DATE_EPOCH. The same commit gives the same bytes. PACKAGES names the
+# formats; without it those are made whose tool is there: dpkg-deb, rpmbuild (Debian: dpkg, rpm).
+# build.sh --tools only checks the tools. Go makes the man pages.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-: "${VERSION:?}" "${SOURCE_DATE_EPOCH:?}" "${GO:=go}"
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 umask 022
 here=deploy/packages
 
-for tool in dpkg-deb rpmbuild; do
-  command -v "$tool" >/dev/null || { echo "make packages: there is no $tool here (Debian: apt-get install dpkg rpm)" >&2; exit 1; }
+declare -A tools=([deb]=dpkg-deb [rpm]=rpmbuild)
+formats=()
+for format in ${PACKAGES:-deb rpm}; do
+  if command -v "${tools[$format]}" >/dev/null; then
+    formats+=("$format")
+  elif [ -n "${PACKAGES:-}" ]; then
+    echo "make packages: there is no ${tools[$format]} here for the .$format (Debian: apt-get install dpkg rpm)" >&2
+    exit 1
+  else
+    echo "make packages: no .$format: there is no ${tools[$format]} here (Debian: apt-get install dpkg rpm)" >&2
+  fi
 done
+[ ${#formats[@]} -gt 0 ] || { echo "make packages: neither dpkg-deb nor rpmbuild is here" >&2; exit 1; }
+[ "${1:-}" != --tools ] || exit 0
+: "${VERSION:?}" "${SOURCE_DATE_EPOCH:?}" "${GO:=go}"
 
 # 0.1.0-rc.1 sorts before 0.1.0 (~), five commits after 0.1.0 after it (+).
 # Neither format allows a - in its version.
@@ -77,7 +89,10 @@ rpm() {
 
 rm -f dist/plegd[_-]*.deb dist/plegd-*.rpm
 for arch in amd64 arm64; do
-  deb "$arch"
-  rpm "$arch"
+  for format in "${formats[@]}"; do "$format" "$arch"; done
 done
-(cd dist && ls -l plegd_*.deb plegd-*.rpm && sha256sum plegd_*.deb plegd-*.rpm)
+shopt -s nullglob
+cd dist
+made=(plegd_*.deb plegd-*.rpm)
+ls -l "${made[@]}"
+sha256sum "${made[@]}"

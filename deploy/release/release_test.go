@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/plegd/plegd/test/must"
@@ -56,5 +57,33 @@ func TestSBOM(t *testing.T) {
 	}
 	if err := run(out, "0.1.0", "2026-11-22T00:00:00Z", []string{"main.go"}); err == nil {
 		t.Error("a file that is no Go binary is described")
+	}
+}
+
+// TestWorkflows: an action is named by the commit of its release, no step is given the token by
+// checkout, and no container is privileged.
+func TestWorkflows(t *testing.T) {
+	workflows, err := filepath.Glob("../../.github/workflows/*.yml")
+	must.Do(t, err)
+	uses := regexp.MustCompile(`(?m)^\s+(?:- )?uses: (.*)$`)
+	pinned := regexp.MustCompile(`^[\w/-]+@[0-9a-f]{40} # v[0-9.]+$`)
+	for _, path := range workflows {
+		b, err := os.ReadFile(path)
+		must.Do(t, err)
+		text := string(b)
+		for _, m := range uses.FindAllStringSubmatch(text, -1) {
+			if !pinned.MatchString(m[1]) {
+				t.Errorf("%s uses %s: want OWNER/NAME@COMMIT # VERSION", path, m[1])
+			}
+		}
+		if strings.Count(text, "actions/checkout@") != strings.Count(text, "persist-credentials: false") {
+			t.Errorf("%s: checkout leaves the token in the work tree", path)
+		}
+		if strings.Contains(text, "--privileged") {
+			t.Errorf("%s has a privileged container", path)
+		}
+	}
+	if len(workflows) == 0 {
+		t.Error("there are no workflows")
 	}
 }

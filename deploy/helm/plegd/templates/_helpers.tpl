@@ -76,6 +76,12 @@ annotations:
 {{- if $endpoint }}{{ dir $endpoint }}{{ else }}/run{{ end }}
 {{- end }}
 
+{{/* Where the control socket is in the container. Below a read-only /run only a directory can be
+mounted that the node has: /run/plegd is made there before the container starts. */}}
+{{- define "plegd.controlDir" -}}
+{{- if eq .Values.controlDir "/run/plegd" }}/run/plegd{{ else }}/control{{ end }}
+{{- end }}
+
 {{- define "plegd.webSecret" -}}
 {{- default (printf "%s-web" (include "plegd.fullname" .)) .Values.web.auth.existingSecret }}
 {{- end }}
