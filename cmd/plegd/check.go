@@ -14,6 +14,7 @@ import (
 
 	"github.com/plegd/plegd/internal/daemon"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/server"
@@ -91,7 +92,7 @@ const verdictStatus = `Exit status:
 
 // diagnosis is a snapshot, or a public summary if that is all that the daemon tells.
 type diagnosis struct {
-	*health.Snapshot
+	*facts.Snapshot
 	public *view.Public
 }
 
@@ -124,14 +125,14 @@ func diagnose(ctx context.Context, client server.Client, cfg daemon.Config) (dia
 
 // exitCode is check's and status's. While plegd is starting a named reason is
 // as good as degraded: something is wrong, and for how long is not known yet.
-func exitCode(s *health.Snapshot) int {
+func exitCode(s *facts.Snapshot) int {
 	switch {
-	case s.State == health.StateHealthy:
+	case s.State == facts.StateHealthy:
 		return exitHealthy
-	case s.State == health.StateUnhealthy:
+	case s.State == facts.StateUnhealthy:
 		return exitUnhealthy
-	case s.State == health.StateDegraded,
-		s.State == health.StateStarting && s.Reason != "" && s.Reason != health.Starting:
+	case s.State == facts.StateDegraded,
+		s.State == facts.StateStarting && s.Reason != "" && s.Reason != health.Starting:
 		return exitDegraded
 	}
 	return exitUnknown
@@ -171,9 +172,9 @@ const (
 // printNagios prints one line with performance data, as the Nagios plugin
 // guidelines want. A critical reason is CRITICAL while the kubelet still manages
 // pods, too.
-func printNagios(w io.Writer, s *health.Snapshot) (int, error) {
+func printNagios(w io.Writer, s *facts.Snapshot) (int, error) {
 	code := exitCode(s)
-	if slices.ContainsFunc(s.Active, func(r health.Active) bool { return r.Severity == health.SeverityCritical }) {
+	if slices.ContainsFunc(s.Active, func(r facts.Active) bool { return r.Severity == facts.SeverityCritical }) {
 		code = exitUnhealthy
 	}
 	line := "PLEGD " + [...]string{"OK", "WARNING", "CRITICAL", "UNKNOWN"}[code] + " - " + oneLine(s, true)
@@ -187,13 +188,13 @@ func printNagios(w io.Writer, s *health.Snapshot) (int, error) {
 
 // printNPD prints at most 80 bytes, as node-problem-detector keeps of them. Half a
 // number must not pass for a whole one: a line that is cut ends with three dots.
-func printNPD(w io.Writer, s *health.Snapshot, problem string) (int, error) {
+func printNPD(w io.Writer, s *facts.Snapshot, problem string) (int, error) {
 	_, err := fmt.Fprintln(w, plain.CutTo(oneLine(s, false), npdMaxBytes))
 	return npdCode(s, problem), err
 }
 
 // npdCode is the exit code of a diagnosis for a kind of problem.
-func npdCode(s *health.Snapshot, problem string) int {
+func npdCode(s *facts.Snapshot, problem string) int {
 	code := exitCode(s)
 	switch found := map[string]bool{
 		npdAny:       code == exitUnhealthy || code == exitDegraded,
@@ -210,15 +211,15 @@ func npdCode(s *health.Snapshot, problem string) int {
 
 // ofRuntime reports whether a reason is critical and of the runtime or the node:
 // replacing the runtime for a fault of the kubelet or of plegd would be wrong.
-func ofRuntime(a health.Active) bool {
-	return a.Severity == health.SeverityCritical && !slices.ContainsFunc(health.Reasons(), func(r health.Reason) bool {
+func ofRuntime(a facts.Active) bool {
+	return a.Severity == facts.SeverityCritical && !slices.ContainsFunc(health.Reasons(), func(r health.Reason) bool {
 		return r.ID == a.ID && (r.Layer == health.LayerKubelet || r.Layer == health.LayerPlegd)
 	})
 }
 
 // oneLine is the verdict, the primary reason and the time left; then, each after a
 // colon, the culprit, with its name or without, and the first piece of evidence.
-func oneLine(s *health.Snapshot, names bool) string {
+func oneLine(s *facts.Snapshot, names bool) string {
 	out := string(s.State)
 	if s.Reason != "" {
 		out += ": " + s.Reason

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/must"
 )
@@ -142,7 +143,7 @@ func TestCheckWithoutDaemon(t *testing.T) {
 			code, stdout, stderr := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+tt.path, "-o", "nagios")
 			if tt.name == "missing" {
 				_, document, _ := plegd(t, "check", "--control-socket=", "--runtime-endpoint="+tt.path, "-o", "json")
-				var d health.Snapshot
+				var d facts.Snapshot
 				if err := json.Unmarshal([]byte(document), &d); err != nil || d.Reason != tt.reason || d.NotReadyIn != nil {
 					t.Errorf("%v: %s, not ready in %v: a look of a moment cannot know since when it is so", err, d.Reason, d.NotReadyIn)
 				}
@@ -154,13 +155,13 @@ func TestCheckWithoutDaemon(t *testing.T) {
 	}
 }
 
-func document(change func(*health.Snapshot)) *health.Snapshot {
+func document(change func(*facts.Snapshot)) *facts.Snapshot {
 	left, latest := 23*time.Second, 34*time.Second
-	d := &health.Snapshot{Verdict: health.Verdict{
-		State: health.StateDegraded, Reason: health.RuntimeUnresponsive, LastSeen: time.Unix(100, 0), LastSeenAge: 12500 * time.Millisecond,
+	d := &facts.Snapshot{Verdict: facts.Verdict{
+		State: facts.StateDegraded, Reason: health.RuntimeUnresponsive, LastSeen: time.Unix(100, 0), LastSeenAge: 12500 * time.Millisecond,
 		Threshold: 3 * time.Minute, NotReadyIn: &left, NotReadyInLatest: &latest,
-		Predicted: health.Predicted{RulesOK: true, NodeReady: true},
-		Active:    []health.Active{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
+		Predicted: facts.Predicted{RulesOK: true, NodeReady: true},
+		Active:    []facts.Active{{ID: health.RuntimeUnresponsive, Evidence: []string{"list_podsandbox unanswered for 9s | and\x1b[31m more\n"}}},
 	}}
 	if change != nil {
 		change(d)
@@ -172,9 +173,9 @@ func document(change func(*health.Snapshot)) *health.Snapshot {
 // neither does the runtime for a fault of the kubelet.
 func TestExitCodes(t *testing.T) {
 	for _, tt := range []struct {
-		state                           health.State
+		state                           facts.State
 		reason                          string
-		severity                        health.Severity
+		severity                        facts.Severity
 		check, npd, unhealthy, critical int
 	}{
 		{"healthy", "", "", 0, npdOK, npdOK, npdOK},
@@ -185,8 +186,8 @@ func TestExitCodes(t *testing.T) {
 		{"starting", health.Starting, "info", 3, npdUnknown, npdUnknown, npdUnknown},
 		{"starting", health.RuntimeSocketMissing, "critical", 1, npdProblem, npdOK, npdProblem},
 	} {
-		d := document(func(d *health.Snapshot) {
-			d.State, d.Reason, d.Active = tt.state, tt.reason, []health.Active{{ID: tt.reason, Severity: tt.severity}}
+		d := document(func(d *facts.Snapshot) {
+			d.State, d.Reason, d.Active = tt.state, tt.reason, []facts.Active{{ID: tt.reason, Severity: tt.severity}}
 		})
 		got := []int{exitCode(d), npdCode(d, npdAny), npdCode(d, npdUnhealthy), npdCode(d, npdCritical)}
 		if want := []int{tt.check, tt.npd, tt.unhealthy, tt.critical}; !slices.Equal(got, want) {
@@ -198,29 +199,29 @@ func TestExitCodes(t *testing.T) {
 // TestOneLine: Nagios's line has performance data, node-problem-detector's at most 80 bytes and
 // the culprit without its name.
 func TestOneLine(t *testing.T) {
-	evidence := func(text string) func(*health.Snapshot) {
-		return func(d *health.Snapshot) { d.Active[0].Evidence[0] = text }
+	evidence := func(text string) func(*facts.Snapshot) {
+		return func(d *facts.Snapshot) { d.Active[0].Evidence[0] = text }
 	}
 	const head = "degraded: RuntimeUnresponsive, NotReady in 23-34s: "
-	nagios := func(w io.Writer, d *health.Snapshot) (int, error) { return printNagios(w, d) }
-	npd := func(w io.Writer, d *health.Snapshot) (int, error) { return printNPD(w, d, npdAny) }
+	nagios := func(w io.Writer, d *facts.Snapshot) (int, error) { return printNagios(w, d) }
+	npd := func(w io.Writer, d *facts.Snapshot) (int, error) { return printNPD(w, d, npdAny) }
 	for name, tt := range map[string]struct {
-		print  func(io.Writer, *health.Snapshot) (int, error)
-		change func(*health.Snapshot)
+		print  func(io.Writer, *facts.Snapshot) (int, error)
+		change func(*facts.Snapshot)
 		code   int
 		want   string // begin of the line
 	}{
 		"Nagios": {nagios, nil, 1, "PLEGD WARNING - " + head + "list_podsandbox unanswered for 9s   and\\x1b[31m more\\n | last_seen_age=12.500s;30;180;0\n"},
-		"Nagios, a critical reason": {nagios, func(d *health.Snapshot) {
-			d.Active = append(d.Active, health.Active{ID: health.RuntimeFrozen, Severity: "critical"})
+		"Nagios, a critical reason": {nagios, func(d *facts.Snapshot) {
+			d.Active = append(d.Active, facts.Active{ID: health.RuntimeFrozen, Severity: "critical"})
 		}, 2, "PLEGD CRITICAL - degraded"},
 		"npd, too long": {npd, evidence(strings.Repeat("ü", 100)), npdProblem, head + strings.Repeat("ü", (npdMaxBytes-3-len(head))/2) + "...\n"},
 		"npd, short":    {npd, evidence("short"), npdProblem, head + "short\n"},
-		"npd, a culprit": {npd, func(d *health.Snapshot) {
+		"npd, a culprit": {npd, func(d *facts.Snapshot) {
 			d.Reason, d.NodeReady = "ShimStuck", true
-			d.Active = []health.Active{{ID: "ShimStuck", Evidence: []string{"who: it does not answer", "beside it"}}}
-			d.Culprit = &health.Link{Kind: health.KindShim, Name: "containerd-shim", PID: 4711, State: health.LinkStopped, Evidence: "it does not answer"}
-			d.Chain = []health.Link{*d.Culprit}
+			d.Active = []facts.Active{{ID: "ShimStuck", Evidence: []string{"who: it does not answer", "beside it"}}}
+			d.Culprit = &facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkStopped, Evidence: "it does not answer"}
+			d.Chain = []facts.Link{*d.Culprit}
 		}, npdProblem, "degraded: ShimStuck, NotReady in 23-34s: shim pid 4711 stopped: beside it\n"},
 	} {
 		var out bytes.Buffer
@@ -310,9 +311,9 @@ func TestAnotherEndpoint(t *testing.T) {
 	control := filepath.Join(dir, "control.sock")
 	l, err := net.Listen("unix", control)
 	must.Do(t, err)
-	daemons := &health.Snapshot{At: time.Now(), SchemaVersion: health.SchemaVersion}
-	daemons.State, daemons.Facts.Endpoint.Path = health.StateHealthy, "/run/its.sock"
-	answer, err := health.Marshal(daemons)
+	daemons := &facts.Snapshot{At: time.Now(), SchemaVersion: facts.SchemaVersion}
+	daemons.State, daemons.Facts.Endpoint.Path = facts.StateHealthy, "/run/its.sock"
+	answer, err := facts.Marshal(daemons)
 	must.Do(t, err)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(answer) })}
 	go func() { _ = s.Serve(l) }()
@@ -326,8 +327,8 @@ func TestAnotherEndpoint(t *testing.T) {
 			args = append(args, "--runtime-endpoint="+endpoint)
 		}
 		code, out, errs := plegd(t, args...)
-		var got health.Snapshot
-		if err := health.Unmarshal([]byte(out), &got); err != nil || got.Facts.Endpoint.Path != want || (code == 0) != (want == "/run/its.sock") {
+		var got facts.Snapshot
+		if err := facts.Unmarshal([]byte(out), &got); err != nil || got.Facts.Endpoint.Path != want || (code == 0) != (want == "/run/its.sock") {
 			t.Errorf("%q: exit %d, diagnosis of %q, %v %s", endpoint, code, got.Facts.Endpoint.Path, err, errs)
 		}
 		path := filepath.Join(dir, "b.tar.gz")

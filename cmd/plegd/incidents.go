@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
@@ -48,7 +48,7 @@ Exit status: 0 listed, 3 unknown ID or nothing to read, 4 wrong flag or argument
 			case *output == "json":
 				return view.WriteJSON(w, one)
 			}
-			return view.Incident(one, new(health.Snapshot)).WriteText(w, isTerminal(w))
+			return view.Incident(one, new(facts.Snapshot)).WriteText(w, isTerminal(w))
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (
 			ids []cobra.Completion, _ cobra.ShellCompDirective) {

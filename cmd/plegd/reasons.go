@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -52,15 +53,15 @@ func reasonIDs() (ids []string) {
 
 // reasonDocument is a reason as reasons -o json prints it.
 type reasonDocument struct {
-	ID         string            `json:"id"`
-	Severities []health.Severity `json:"severities"`
-	Layer      health.Layer      `json:"layer"`
-	Meaning    string            `json:"meaning"`
-	Evidence   string            `json:"evidence"`
-	Next       string            `json:"next"`
-	Steps      []string          `json:"steps"`
-	Restart    string            `json:"restart"` // whether restarting the runtime helps
-	Runbook    string            `json:"runbook"`
+	ID         string           `json:"id"`
+	Severities []facts.Severity `json:"severities"`
+	Layer      facts.Layer      `json:"layer"`
+	Meaning    string           `json:"meaning"`
+	Evidence   string           `json:"evidence"`
+	Next       string           `json:"next"`
+	Steps      []string         `json:"steps"`
+	Restart    string           `json:"restart"` // whether restarting the runtime helps
+	Runbook    string           `json:"runbook"`
 }
 
 func reasonDocuments(table []health.Reason) []reasonDocument {

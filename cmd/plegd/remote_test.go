@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -15,7 +15,7 @@ import (
 func TestURL(t *testing.T) {
 	var answer any
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		b, err := health.Marshal(answer)
+		b, err := facts.Marshal(answer)
 		if err != nil || r.URL.Path != view.PathStatus {
 			http.Error(w, "no such page", http.StatusNotFound)
 			return

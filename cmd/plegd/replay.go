@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
@@ -67,7 +67,7 @@ func writeReplay(w io.Writer, id string, different []incident.Difference, judged
 }
 
 // verdictLine is a verdict with its active reasons in one line.
-func verdictLine(v *health.Verdict) string {
+func verdictLine(v *facts.Verdict) string {
 	line := string(v.State)
 	for i, a := range v.Active {
 		line += [...]string{": ", ", "}[min(i, 1)] + a.ID

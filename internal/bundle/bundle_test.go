@@ -19,7 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -136,12 +136,12 @@ func TestProcesses(t *testing.T) {
 
 // TestInvolved: the chain first.
 func TestInvolved(t *testing.T) {
-	s := &health.Snapshot{}
-	s.Chain = []health.Link{{Kind: health.KindCall}, {PID: 812}, {PID: 4711}}
-	s.Facts.Evidence = health.Evidence{
-		Hop:            health.Hop{Process: &health.Process{PID: 812}},
-		Children:       &health.Children{Stuck: []health.Child{{PID: 4711}, {PID: 4712}}},
-		KubeletProcess: &health.KubeletProcess{PID: 900},
+	s := &facts.Snapshot{}
+	s.Chain = []facts.Link{{Kind: facts.KindCall}, {PID: 812}, {PID: 4711}}
+	s.Facts.Evidence = facts.Evidence{
+		Hop:            facts.Hop{Process: &facts.Process{PID: 812}},
+		Children:       &facts.Children{Stuck: []facts.Child{{PID: 4711}, {PID: 4712}}},
+		KubeletProcess: &facts.KubeletProcess{PID: 900},
 	}
 	if got, want := Involved(s), []int{0, 812, 4711, 812, 4711, 4712, 900, os.Getpid()}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

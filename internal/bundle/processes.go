@@ -11,15 +11,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const maxThreads, maxFDs = 2000, 4096 // of one process
 
 // Involved returns the processes that a diagnosis is about: those of the wait chain,
 // the runtime, its stuck shims and old helpers, the kubelet, and plegd.
-func Involved(s *health.Snapshot) (pids []int) {
+func Involved(s *facts.Snapshot) (pids []int) {
 	for _, l := range s.Chain {
 		pids = append(pids, l.PID)
 	}

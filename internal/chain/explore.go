@@ -12,13 +12,13 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // Symptom is where a chain begins, and what the explorer needs to know of the daemon.
 type Symptom struct {
-	health.Symptom
+	facts.Symptom
 	// OthersAnswered reports whether the runtime answers other calls, Lasts whether the
 	// call is still unanswered.
 	OthersAnswered, Lasts func() bool
@@ -27,14 +27,14 @@ type Symptom struct {
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int
 	// Locked may poll for its Lock, unseen in /proc/locks; nil for none.
-	Locked *health.Process
+	Locked *facts.Process
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
 	Pod func(id string) string
 }
 
 // Explore goes once from a symptom to its culprit, and returns the known part of the chain.
 // It is called repeatedly for as long as the symptom lasts.
-func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
+func (e *Explorer) Explore(ctx context.Context, s Symptom) facts.Chain {
 	if o := e.symptom; !o.Since.Equal(s.Since) || o.Operation != s.Operation || o.Process != s.Process {
 		*e = *New(e.table, e.sysfs, e.ask)
 	}
@@ -45,8 +45,8 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 	if !general && len(e.sweep.hung) == 0 && time.Now().After(e.sweep.next) && s.OthersAnswered() {
 		e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
 	}
-	c := health.Chain{At: time.Now(), Links: []health.Link{{
-		Kind: health.KindCall, Name: s.Operation, Since: s.Called, State: health.LinkUnanswered,
+	c := facts.Chain{At: time.Now(), Links: []facts.Link{{
+		Kind: facts.KindCall, Name: s.Operation, Since: s.Called, State: facts.LinkUnanswered,
 		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
 	target, unknown := e.sweep.target()
@@ -73,28 +73,28 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) health.Chain {
 }
 
 // targetLink is the link of a container or a pod. Its id is what crictl inspect takes.
-func targetLink(t *cri.Entry) health.Link {
-	kind, name := health.KindContainer, t.PodNamespace+"/"+t.PodName+"/"+t.Name
+func targetLink(t *cri.Entry) facts.Link {
+	kind, name := facts.KindContainer, t.PodNamespace+"/"+t.PodName+"/"+t.Name
 	if t.Sandbox {
-		kind, name = health.KindPod, t.PodNamespace+"/"+t.PodName
+		kind, name = facts.KindPod, t.PodNamespace+"/"+t.PodName
 	}
 	if t.PodName == "" {
 		name = t.ID
 	}
-	return health.Link{
-		Kind: kind, Name: name, RuntimeID: t.ID, State: health.LinkUnanswered,
+	return facts.Link{
+		Kind: kind, Name: name, RuntimeID: t.ID, State: facts.LinkUnanswered,
 		Evidence: "the call for its status alone is unanswered too",
 	}
 }
 
 // fromTarget continues with the shim or conmon of a container or sandbox. Where that is
 // idle the lock is held inside the runtime, by a thread that may wait for a mount.
-func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t *cri.Entry) {
+func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry) {
 	n := len(c.Links)
 	pid, why := e.shimOf(ctx, t)
 	if pid != 0 {
 		e.follow(ctx, c, pid)
-		if len(c.Links) != n+1 || c.Links[n].State != health.LinkAsleep && c.Links[n].State != health.LinkRunning {
+		if len(c.Links) != n+1 || c.Links[n].State != facts.LinkAsleep && c.Links[n].State != facts.LinkRunning {
 			return
 		}
 		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
@@ -103,7 +103,7 @@ func (e *Explorer) fromTarget(ctx context.Context, c *health.Chain, t *cri.Entry
 	if pid = e.runtime(); pid != 0 {
 		e.follow(ctx, c, pid)
 	}
-	if c.Link(health.KindMount) == nil {
+	if c.Link(facts.KindMount) == nil {
 		c.Links, c.Unknown = c.Links[:n], why
 	}
 }
@@ -180,7 +180,7 @@ func run(ctx context.Context, ask Asker, targets []*cri.Entry, may func() bool) 
 			mu.Lock()
 			defer mu.Unlock()
 			s.asked++
-			e, failed := errors.AsType[*health.CallError](err)
+			e, failed := errors.AsType[*facts.CallError](err)
 			hangs := failed && e.Code == cri.CodeDeadlineExceeded && limited.Err() != nil
 			if hangs && ctx.Err() == nil {
 				s.hung = append(s.hung, t)

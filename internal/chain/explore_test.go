@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
 // symptomOf is a call that hangs because of the target.
 func symptomOf(targets ...*cri.Entry) Symptom {
 	return Symptom{
-		Symptom: health.Symptom{Operation: "list_containers"}, OthersAnswered: always, Lasts: always, Targets: func() []*cri.Entry { return targets },
+		Symptom: facts.Symptom{Operation: "list_containers"}, OthersAnswered: always, Lasts: always, Targets: func() []*cri.Entry { return targets },
 	}
 }
 
@@ -36,9 +36,9 @@ func TestMountOfRuntime(t *testing.T) {
 		}
 		c := New(proc.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		switch last := c.Links[len(c.Links)-1]; {
-		case !waits && (last.Kind != health.KindContainer || c.Unknown == ""):
+		case !waits && (last.Kind != facts.KindContainer || c.Unknown == ""):
 			t.Errorf("%+v, %q: want the chain to end with the container", c.Links, c.Unknown)
-		case waits && (last.Kind != health.KindMount || last.Name != "/volume" || c.Links[2].PID != 10 || c.Unknown != ""):
+		case waits && (last.Kind != facts.KindMount || last.Name != "/volume" || c.Links[2].PID != 10 || c.Unknown != ""):
 			t.Errorf("%+v, %q: want the mount", c.Links, c.Unknown)
 		}
 	}
@@ -74,10 +74,10 @@ func TestShimOfTarget(t *testing.T) {
 		c := New(proc.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		last := c.Links[len(c.Links)-1]
 		switch {
-		case tt.pid == 0 && (last.Kind != health.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):
+		case tt.pid == 0 && (last.Kind != facts.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):
 			t.Errorf("%s: %+v, %q", tt.name, c.Links, c.Unknown)
-		case tt.pid != 0 && (last.PID != tt.pid || last.Kind != health.KindShim || last.Pod != "pod-of-"+tt.shims[tt.pid] ||
-			last.RuntimeID != tt.shims[tt.pid] || last.State != health.LinkStopped || c.Unknown != ""):
+		case tt.pid != 0 && (last.PID != tt.pid || last.Kind != facts.KindShim || last.Pod != "pod-of-"+tt.shims[tt.pid] ||
+			last.RuntimeID != tt.shims[tt.pid] || last.State != facts.LinkStopped || c.Unknown != ""):
 			t.Errorf("%s: %+v, %q", tt.name, c.Links, c.Unknown)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -62,18 +62,18 @@ func (f *waiting) heldBy(ctx context.Context, out wait, what, to string, keep fu
 func (f *waiting) fileWait(ctx context.Context, t thread) {
 	state := t.kind().state
 	path, m, ok := f.mountOf(t)
-	if state == health.LinkEnded || !ok && path == "" {
+	if state == facts.LinkEnded || !ok && path == "" {
 		out := kernelWait(t)
-		if state == health.LinkFrozen {
+		if state == facts.LinkFrozen {
 			out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
 		}
 		f.add(out)
 		return
 	}
 	out := wait{
-		key: "mount " + m.Point, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, t.channel),
-		link: health.Link{
-			Kind: health.KindMount, Name: m.Point, State: health.LinkBlocked, Fingerprint: mountFingerprint(m.Type, m.Source),
+		key: "mount " + m.Point, state: facts.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, t.channel),
+		link: facts.Link{
+			Kind: facts.KindMount, Name: m.Point, State: facts.LinkBlocked, Fingerprint: mountFingerprint(m.Type, m.Source),
 			Evidence: fmt.Sprintf("%s on %s (%s)", m.Type, m.Source, m.Device),
 		},
 	}
@@ -95,8 +95,8 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 		})
 	case remote:
 		out.link.Evidence += "; its server does not answer"
-	case state == health.LinkFrozen:
-		out.link.State = health.LinkFrozen
+	case state == facts.LinkFrozen:
+		out.link.State = facts.LinkFrozen
 		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
 	}
 	f.add(out)
@@ -139,7 +139,7 @@ func (f *waiting) fuseWaiting(m proc.Mount) string {
 // mountFingerprint returns the file system's type, and for a network file system a
 // hash of its server. source is that of mountinfo: "server:/path" or "//server/path".
 func mountFingerprint(fsType, source string) string {
-	word := health.FingerprintWord(fsType)
+	word := facts.FingerprintWord(fsType)
 	if server := serverOf.FindString(source); server != "" {
 		sum := sha256.Sum256([]byte(server))
 		word += fmt.Sprintf(":%x", sum[:4])
@@ -153,7 +153,7 @@ var serverOf = regexp.MustCompile(`^(//[^/]+|.*?:/)`)
 func (f *waiting) agentWait(ctx context.Context, t thread) {
 	const what, link = "fanotify permission events", "anon_inode:[fanotify]"
 	out := wait{
-		key: link, state: health.LinkPeer,
+		key: link, state: facts.LinkPeer,
 		evidence: fmt.Sprintf("thread %d waits in %s for the agent that decides about %s", t.PID, t.channel, what),
 	}
 	if path, _, _ := f.mountOf(t); path != "" {
@@ -170,13 +170,13 @@ func (f *waiting) fileLocks(ctx context.Context) {
 	waits := slices.DeleteFunc(proc.ParseLocks(b), func(l proc.Lock) bool {
 		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || path(l.File) == "")
 	})
-	p := cmp.Or(f.symptom.Locked, &health.Process{})
+	p := cmp.Or(f.symptom.Locked, &facts.Process{})
 	if l := p.Lock; p.PID == f.pid && l != nil && l.HolderPID > 0 && len(f.found)+len(waits) == 0 {
 		waits = append(waits, proc.Lock{File: l.File, Holder: l.HolderPID})
 	}
 	for _, l := range waits {
 		out := wait{
-			key: "lock " + l.File, state: health.LinkLocked, next: l.Holder,
+			key: "lock " + l.File, state: facts.LinkLocked, next: l.Holder,
 			evidence: "waits for the lock of " + cmp.Or(path(l.File), "file "+l.File),
 		}
 		if l.Holder == 0 {
@@ -194,7 +194,7 @@ func (f *waiting) fileLocks(ctx context.Context) {
 
 // child adds the wait for a child.
 func (f *waiting) child(pid int, format string, args ...any) {
-	f.add(wait{state: health.LinkChild, next: pid, evidence: fmt.Sprintf(format, args...)})
+	f.add(wait{state: facts.LinkChild, next: pid, evidence: fmt.Sprintf(format, args...)})
 }
 
 // vforkWait follows a thread that waits until its child has begun another program: to the

@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // fullBuffer is how much memory of a socket's usual send buffer (212,992 bytes) unread
@@ -139,7 +139,7 @@ func socketLink(inode uint32) string { return fmt.Sprintf("socket:[%d]", inode) 
 // peerWait adds the process that has a socket, unless it is the same.
 func (f *waiting) peerWait(ctx context.Context, inode uint32, name, evidence string) {
 	to := socketLink(inode)
-	out := wait{key: to, state: health.LinkPeer, evidence: evidence}
+	out := wait{key: to, state: facts.LinkPeer, evidence: evidence}
 	if out = f.heldBy(ctx, out, name, to, nil); out.next != f.pid {
 		f.add(out)
 	}
@@ -162,7 +162,7 @@ func (f *waiting) acceptWait(ctx context.Context, evidence string, full bool) {
 		f.peerWait(ctx, at[0].Inode, "socket "+at[0].Name, evidence)
 	case len(at) > 1:
 		f.add(wait{
-			key: "listener", state: health.LinkPeer, evidence: evidence,
+			key: "listener", state: facts.LinkPeer, evidence: evidence,
 			unknown: fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(at)),
 		})
 	}
@@ -176,7 +176,7 @@ var busNames = []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus
 // at the other end of its only connection, else one that stands still; behind the system
 // bus that may be systemd.
 func (f *waiting) answers(ctx context.Context) {
-	if f.kindOf(ctx, f.now.threads[f.pid].Process) != health.KindHelper {
+	if f.kindOf(ctx, f.now.threads[f.pid].Process) != facts.KindHelper {
 		return
 	}
 	names := map[int]string{}
@@ -192,7 +192,7 @@ func (f *waiting) answers(ctx context.Context) {
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
 		if len(names) == 1 && pid != 0 || f.standsStill(ctx, pid) {
 			evidence := "waits for nothing else, and has a connection to " + names[pid]
-			f.add(wait{state: health.LinkPeer, next: pid, evidence: evidence})
+			f.add(wait{state: facts.LinkPeer, next: pid, evidence: evidence})
 		}
 	}
 }
@@ -226,7 +226,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	case socket && !known:
 		f.doubt("%sa socket that is neither unix nor TCP", text)
 	case socket && c.remote && certain:
-		f.add(wait{key: to, state: health.LinkPeer, evidence: text + c.text() + ", on another node"})
+		f.add(wait{key: to, state: facts.LinkPeer, evidence: text + c.text() + ", on another node"})
 	case socket && (!certain || c.peer == 0): // without a peer it is not accepted yet, or closed
 		f.doubt("%s%s", text, c.text())
 	case socket:
@@ -242,13 +242,13 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 
 // pipeWait adds the process at the other end of a pipe.
 func (f *waiting) pipeWait(ctx context.Context, to, text string, writes bool) {
-	out := wait{key: to, state: health.LinkPeer, evidence: text + to}
+	out := wait{key: to, state: facts.LinkPeer, evidence: text + to}
 	out = f.heldBy(ctx, out, "the pipe", to, func(info proc.FDInfo) bool {
 		mode := info.Flags & unix.O_ACCMODE
 		return mode == unix.O_RDWR || writes == (mode == unix.O_RDONLY)
 	})
 	if out.next == f.pid { // it waits for itself
-		out.next, out.state = 0, health.LinkAsleep
+		out.next, out.state = 0, facts.LinkAsleep
 		out.evidence += ", of which only it holds the other end"
 	}
 	f.add(out)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // fakeAsker answers after a moment, except for those that hang.
@@ -44,7 +44,7 @@ func (f *fakeAsker) ask(ctx context.Context, t *cri.Entry) error {
 	}()
 	if hangs {
 		<-ctx.Done()
-		return &health.CallError{Code: cri.CodeDeadlineExceeded}
+		return &facts.CallError{Code: cri.CodeDeadlineExceeded}
 	}
 	time.Sleep(time.Millisecond)
 	return f.err[t.ID]

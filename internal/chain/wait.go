@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -43,7 +43,7 @@ func (f *waiting) doubt(format string, args ...any) {
 func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 	if p.Dead() {
 		return wait{
-			state: health.LinkEnded, next: p.PPID,
+			state: facts.LinkEnded, next: p.PPID,
 			evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", p.PPID),
 		}
 	}
@@ -71,7 +71,7 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 		f.found = f.kernel[:min(len(f.kernel), 1)]
 	}
 	// A limit of the cgroup holds up all that the process does, and its helpers too.
-	if i := slices.IndexFunc(f.found, func(o wait) bool { return o.state == health.LinkMemory }); i >= 0 {
+	if i := slices.IndexFunc(f.found, func(o wait) bool { return o.state == facts.LinkMemory }); i >= 0 {
 		f.found = f.found[i : i+1]
 	}
 	switch len(f.found) {
@@ -89,7 +89,7 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 
 // unclear is the wait of a process of which more cannot be known, for some reason.
 func unclear(evidence, why string, args ...any) wait {
-	return wait{state: health.LinkUnknown, evidence: evidence, unknown: fmt.Sprintf(why, args...)}
+	return wait{state: facts.LinkUnknown, evidence: evidence, unknown: fmt.Sprintf(why, args...)}
 }
 
 // held reports whether a process is stopped, traced or frozen.
@@ -98,22 +98,22 @@ func (f *waiting) held() (wait, bool) {
 	if i := slices.IndexFunc(still, func(t thread) bool { return t.State == 't' }); i >= 0 {
 		if tracer := proc.TracerPID(proc.Path(f.procfs, f.pid, "task"), still[i].PID); tracer != 0 {
 			evidence := fmt.Sprintf("a thread is held by its tracer, pid %d", tracer)
-			return wait{state: health.LinkTraced, next: tracer, evidence: evidence}, true
+			return wait{state: facts.LinkTraced, next: tracer, evidence: evidence}, true
 		}
 	}
 	runs := func(t thread) bool { return strings.IndexByte("TZX", t.State) < 0 }
 	if len(still) == len(f.now.threads) && !slices.ContainsFunc(still, runs) {
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
-		return wait{state: health.LinkStopped, evidence: stopped}, true
+		return wait{state: facts.LinkStopped, evidence: stopped}, true
 	}
 	groups, err := f.tree.Of(f.pid)
 	path, frozen := f.tree.Frozen(groups)
-	return cgroupWait(path, health.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), err == nil && frozen
+	return cgroupWait(path, facts.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), err == nil && frozen
 }
 
 // channel is a kind of wait by the beginning of the kernel function's name.
 type channel struct {
-	state health.LinkState // "" for work
+	state facts.LinkState // "" for work
 	names []string
 	types []string // of the file systems whose server is waited for
 }
@@ -121,18 +121,18 @@ type channel struct {
 // channels are the kinds of waits. Servers of FUSE wait in fuse_dev_do_read.
 var channels = []channel{
 	{"", []string{"fuse_dev_"}, nil},
-	{health.LinkPeer, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
-	{health.LinkMemory, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
+	{facts.LinkPeer, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
+	{facts.LinkMemory, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
 		"try_to_free_mem_cgroup"}, nil},
-	{health.LinkChild, []string{"wait_for_vfork_done", "kernel_clone"}, nil},
-	{health.LinkEnded, []string{"do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_"}, nil},
-	{health.LinkFrozen, []string{"__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
+	{facts.LinkChild, []string{"wait_for_vfork_done", "kernel_clone"}, nil},
+	{facts.LinkEnded, []string{"do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_"}, nil},
+	{facts.LinkFrozen, []string{"__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
 		"sb_wait_write"}, nil},
-	{health.LinkBlocked, []string{"request_wait_answer", "fuse_"}, []string{"fuse"}},
-	{health.LinkBlocked, []string{"rpc_", "nfs_", "nfs4_"}, []string{"nfs"}},
-	{health.LinkBlocked, []string{"wait_for_response", "cifs_", "smb2_"}, []string{"cifs", "smb3"}},
-	{health.LinkBlocked, []string{"ceph_"}, []string{"ceph"}},
-	{health.LinkBlocked, []string{"p9_", "v9fs_"}, []string{"9p"}},
+	{facts.LinkBlocked, []string{"request_wait_answer", "fuse_"}, []string{"fuse"}},
+	{facts.LinkBlocked, []string{"rpc_", "nfs_", "nfs4_"}, []string{"nfs"}},
+	{facts.LinkBlocked, []string{"wait_for_response", "cifs_", "smb2_"}, []string{"cifs", "smb3"}},
+	{facts.LinkBlocked, []string{"ceph_"}, []string{"ceph"}},
+	{facts.LinkBlocked, []string{"p9_", "v9fs_"}, []string{"9p"}},
 }
 
 // kind returns how a thread waits, zero for another way.
@@ -152,19 +152,19 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 	}
 	f.place(&t)
 	switch state := t.kind().state; {
-	case state == health.LinkPeer:
+	case state == facts.LinkPeer:
 		f.agentWait(ctx, t)
-	case t.State == 'S' && state != health.LinkBlocked: // the wait for a server may be interrupted
+	case t.State == 'S' && state != facts.LinkBlocked: // the wait for a server may be interrupted
 		f.asleep(ctx, t)
 	case t.channel == "" && t.call.Number < 0:
 		f.denied = true
 		f.add(wait{
-			key: "kernel", state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", t.PID),
+			key: "kernel", state: facts.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", t.PID),
 			unknown: "where its thread waits in the kernel cannot be read (CAP_SYS_PTRACE)",
 		})
-	case state == health.LinkMemory:
+	case state == facts.LinkMemory:
 		f.memoryWait(t)
-	case state == health.LinkChild:
+	case state == facts.LinkChild:
 		f.vforkWait(ctx, t)
 	default:
 		f.fileWait(ctx, t)
@@ -199,9 +199,9 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 func kernelWait(t thread) wait {
 	where := cmp.Or(t.channel, "a kernel function that cannot be read")
 	return wait{
-		key: "kernel " + where, state: health.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, where),
-		link: health.Link{
-			Kind: health.KindKernel, Name: where, State: health.LinkBlocked,
+		key: "kernel " + where, state: facts.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, where),
+		link: facts.Link{
+			Kind: facts.KindKernel, Name: where, State: facts.LinkBlocked,
 			Evidence: "the system call names no file that plegd can see",
 		},
 	}
@@ -216,20 +216,20 @@ func (f *waiting) alone() wait {
 	share := float64(f.ran()) / float64(passed)
 	switch {
 	case slices.ContainsFunc(f.still(), func(t thread) bool { return t.State == 'R' }):
-		return wait{state: health.LinkStarved, evidence: fmt.Sprintf(
+		return wait{state: facts.LinkStarved, evidence: fmt.Sprintf(
 			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
 			passed.Round(100*time.Millisecond))}
 	case share >= busyShare || f.before.threads[f.pid].State == 'R' && f.now.threads[f.pid].State == 'R':
-		return wait{state: health.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
+		return wait{state: facts.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	case f.unread != "":
-		return wait{state: health.LinkUnread, evidence: f.unread + "; " + f.asleepText()}
+		return wait{state: facts.LinkUnread, evidence: f.unread + "; " + f.asleepText()}
 	case f.denied:
 		return unclear(fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
 			"the waits of process %d cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid)
 	case len(f.doubts) > 0:
 		return unclear(strings.Join(f.doubts, "; "), "whether that is an idle wait of process %d cannot be seen", f.pid)
 	}
-	return wait{state: health.LinkAsleep, evidence: f.asleepText()}
+	return wait{state: facts.LinkAsleep, evidence: f.asleepText()}
 }
 
 // asleepText describes how the threads of a process sleep.
@@ -238,7 +238,7 @@ func (f *waiting) asleepText() string {
 	for _, name := range slices.Sorted(maps.Keys(f.calls)) {
 		calls = append(calls, fmt.Sprintf("%d in %s", f.calls[name], name))
 	}
-	text := health.Count(len(f.now.threads), "thread", "threads") + " asleep"
+	text := facts.Count(len(f.now.threads), "thread", "threads") + " asleep"
 	if len(calls) > 0 {
 		text += " (" + strings.Join(calls, ", ") + ")"
 	}
@@ -264,7 +264,7 @@ func (f *waiting) throttled() (out wait, ok bool) {
 		b, had := before[dir]
 		periods, took := now.Periods-b.Periods, now.Throttled-b.Throttled
 		if had && proc.HasQuota(dir) && took > 0 && 2*took >= periods {
-			out, ok = cgroupWait(path, health.LinkThrottled, "its CPU quota holds it up",
+			out, ok = cgroupWait(path, facts.LinkThrottled, "its CPU quota holds it up",
 				fmt.Sprintf("the quota took the CPU away in %d of %d periods", took, periods)), true
 		}
 	}
@@ -275,7 +275,7 @@ func (f *waiting) throttled() (out wait, ok bool) {
 // is nearest to its limit.
 func (f *waiting) memoryWait(t thread) {
 	out := wait{
-		key: "memory", state: health.LinkMemory, unknown: "no level of its cgroup that can be read is near its limit",
+		key: "memory", state: facts.LinkMemory, unknown: "no level of its cgroup that can be read is near its limit",
 		evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", t.PID, t.channel),
 	}
 	groups, _ := f.tree.Of(f.pid) // of nothing no level is near a limit
@@ -285,14 +285,14 @@ func (f *waiting) memoryWait(t thread) {
 		u := f.tree.Fullest(groups, "memory", files[0], files[1:]...)
 		if u.Limit > 0 && float64(u.Used)/float64(u.Limit) >= nearLimit {
 			how := fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File)
-			out = cgroupWait(u.Path, health.LinkMemory, out.evidence, how)
+			out = cgroupWait(u.Path, facts.LinkMemory, out.evidence, how)
 		}
 	}
 	f.add(out)
 }
 
 // cgroupWait is that of a process that its cgroup holds up.
-func cgroupWait(path string, state health.LinkState, evidence, how string) wait {
-	link := health.Link{Kind: health.KindCgroup, Name: path, State: state, Evidence: how}
+func cgroupWait(path string, state facts.LinkState, evidence, how string) wait {
+	link := facts.Link{Kind: facts.KindCgroup, Name: path, State: state, Evidence: how}
 	return wait{key: "cgroup " + path, state: state, evidence: evidence, link: link}
 }

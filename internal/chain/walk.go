@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 const (
@@ -59,8 +59,8 @@ func New(table *proc.Table, sysfs string, ask Asker) *Explorer {
 }
 
 // Process returns the chain that begins with a process: its link is first.
-func (e *Explorer) Process(ctx context.Context, pid int) health.Chain {
-	c := health.Chain{At: time.Now()}
+func (e *Explorer) Process(ctx context.Context, pid int) facts.Chain {
+	c := facts.Chain{At: time.Now()}
 	e.follow(ctx, &c, pid)
 	e.finish(&c)
 	return c
@@ -69,15 +69,15 @@ func (e *Explorer) Process(ctx context.Context, pid int) health.Chain {
 // wait is what a process waits for. Two with the same key are the same.
 type wait struct {
 	key      string
-	state    health.LinkState
+	state    facts.LinkState
 	evidence string
-	link     health.Link // a mount, a cgroup or a kernel function on the way
-	next     int         // the process that it waits for, 0 for none
-	unknown  string      // why nothing more is known
+	link     facts.Link // a mount, a cgroup or a kernel function on the way
+	next     int        // the process that it waits for, 0 for none
+	unknown  string     // why nothing more is known
 }
 
 // follow appends the links from a process on.
-func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
+func (e *Explorer) follow(ctx context.Context, c *facts.Chain, pid int) {
 	for seen := map[int]bool{}; ; {
 		p, err := proc.ReadStat(e.procfs, pid)
 		switch {
@@ -85,19 +85,19 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
 			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
 				"it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
 			return
-		case len(c.Links) >= health.MaxLinks:
-			c.Unknown = fmt.Sprintf("it is longer than %d links", health.MaxLinks)
+		case len(c.Links) >= facts.MaxLinks:
+			c.Unknown = fmt.Sprintf("it is longer than %d links", facts.MaxLinks)
 			return
 		}
 		step, cancel := context.WithTimeout(ctx, stepLimit)
 		found, link := e.waitOf(step, p), e.linkOf(step, p)
 		cancel()
 		if pid == e.symptom.RuntimePID && len(seen) == 0 {
-			link.Kind = health.KindRuntime
+			link.Kind = facts.KindRuntime
 		}
 		link.State, link.Evidence = found.state, found.evidence
 		c.Links = append(c.Links, link)
-		if found.link.Kind != "" && len(c.Links) < health.MaxLinks {
+		if found.link.Kind != "" && len(c.Links) < facts.MaxLinks {
 			c.Links = append(c.Links, found.link)
 		}
 		c.Unknown = found.unknown
@@ -107,7 +107,7 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
 		seen[pid], pid = true, found.next
 		if seen[pid] {
 			last := &c.Links[len(c.Links)-1]
-			last.State = health.LinkLoop
+			last.State = facts.LinkLoop
 			last.Evidence += fmt.Sprintf("; pid %d stands earlier in this chain: they wait for each other", pid)
 			return
 		}
@@ -115,9 +115,9 @@ func (e *Explorer) follow(ctx context.Context, c *health.Chain, pid int) {
 }
 
 // linkOf returns the link of a process. A shim has the id that it serves, and its pod.
-func (e *Explorer) linkOf(ctx context.Context, p proc.Process) health.Link {
-	l := health.Link{Kind: e.kindOf(ctx, p), Name: p.Comm, PID: p.PID}
-	if l.Kind == health.KindShim {
+func (e *Explorer) linkOf(ctx context.Context, p proc.Process) facts.Link {
+	l := facts.Link{Kind: e.kindOf(ctx, p), Name: p.Comm, PID: p.PID}
+	if l.Kind == facts.KindShim {
 		l.RuntimeID = p.ShimID(e.table.Args(p.ID()))
 		if e.symptom.Pod != nil && l.RuntimeID != "" {
 			l.Pod = e.symptom.Pod(l.RuntimeID)
@@ -128,7 +128,7 @@ func (e *Explorer) linkOf(ctx context.Context, p proc.Process) health.Link {
 
 // finish makes the texts of a chain safe to show, and sets since when each link has been
 // so. It may have taken a while, with many processes: the chain is as old as its end.
-func (e *Explorer) finish(c *health.Chain) {
+func (e *Explorer) finish(c *facts.Chain) {
 	keys := make([]string, len(c.Links))
 	for i := range c.Links {
 		l := &c.Links[i]
@@ -170,9 +170,9 @@ func (e *Explorer) runtime() int { return cmp.Or(e.symptom.DaemonPID, e.symptom.
 // kindOf returns what a process is: a shim by its name; a helper where it descends from the
 // runtime or from a shim and shares its namespaces, or is an OCI runtime whose parent has
 // ended.
-func (e *Explorer) kindOf(ctx context.Context, p proc.Process) health.LinkKind {
+func (e *Explorer) kindOf(ctx context.Context, p proc.Process) facts.LinkKind {
 	if p.Kind() == proc.KindShim {
-		return health.KindShim
+		return facts.KindShim
 	}
 	all, child, helper, of := e.processes(ctx), p, p.Kind() == proc.KindOCI, 1
 	for _, pid := range all.Ancestors(p.PPID) {
@@ -184,9 +184,9 @@ func (e *Explorer) kindOf(ctx context.Context, p proc.Process) health.LinkKind {
 		child = parent
 	}
 	if helper && proc.SharesNamespaces(e.procfs, p.PID, of, "pid", "mnt") {
-		return health.KindHelper
+		return facts.KindHelper
 	}
-	return health.KindProcess
+	return facts.KindProcess
 }
 
 // helpersOf returns the helpers that are children of a process and run for longer than
@@ -194,7 +194,7 @@ func (e *Explorer) kindOf(ctx context.Context, p proc.Process) health.LinkKind {
 func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []proc.Process {
 	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p proc.Process) bool {
 		about := id == "" || slices.Contains(e.table.Args(p.ID()), id)
-		return !about || age(p) < helperAge || e.kindOf(ctx, p) != health.KindHelper
+		return !about || age(p) < helperAge || e.kindOf(ctx, p) != facts.KindHelper
 	})
 	slices.SortFunc(out, func(a, b proc.Process) int { return cmp.Compare(a.Start, b.Start) })
 	return out

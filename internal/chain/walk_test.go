@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -48,11 +48,11 @@ func TestLongChain(t *testing.T) {
 	evidencetest.WriteTree(t, root, map[string]string{"locks": locks.String()})
 	w := New(proc.NewTable(root), t.TempDir(), nil)
 	c := w.Process(t.Context(), 10)
-	if len(c.Links) != health.MaxLinks || !strings.Contains(c.Unknown, "longer") {
+	if len(c.Links) != facts.MaxLinks || !strings.Contains(c.Unknown, "longer") {
 		t.Errorf("%d links, %q", len(c.Links), c.Unknown)
 	}
 	for i, l := range c.Links {
-		if l.PID != 10+i || l.State != health.LinkLocked {
+		if l.PID != 10+i || l.State != facts.LinkLocked {
 			t.Errorf("link %d: %+v", i, l)
 		}
 	}
@@ -64,7 +64,7 @@ func TestSince(t *testing.T) {
 	w := New(proc.NewTable(root), t.TempDir(), nil)
 	first := w.Process(t.Context(), 10)
 	again := w.Process(t.Context(), 10)
-	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != health.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
+	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != facts.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
 		t.Errorf("%+v, then %+v", first, again)
 	}
 }

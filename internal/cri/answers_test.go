@@ -6,35 +6,35 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // TestStatusConditions: a condition that the answer does not hold is nil, which
 // is not the same as false.
 func TestStatusConditions(t *testing.T) {
-	yes := &health.Condition{Status: true}
+	yes := &facts.Condition{Status: true}
 	for _, tt := range []struct {
 		name string
 		set  func(*fakeruntime.Runtime)
-		want health.Status
+		want facts.Status
 	}{
-		{"both true", func(*fakeruntime.Runtime) {}, health.Status{Answered: true, RuntimeReady: yes, NetworkReady: yes}},
-		{"no network", func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("Status=notready(NetworkReady)") }, health.Status{
+		{"both true", func(*fakeruntime.Runtime) {}, facts.Status{Answered: true, RuntimeReady: yes, NetworkReady: yes}},
+		{"no network", func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("Status=notready(NetworkReady)") }, facts.Status{
 			Answered:     true,
 			RuntimeReady: yes,
-			NetworkReady: &health.Condition{Reason: fakeruntime.ReasonNetworkNotReady, Message: fakeruntime.MessageNetworkNotReady},
+			NetworkReady: &facts.Condition{Reason: fakeruntime.ReasonNetworkNotReady, Message: fakeruntime.MessageNetworkNotReady},
 		}},
-		{"runtime false", func(rt *fakeruntime.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, health.Status{
+		{"runtime false", func(rt *fakeruntime.Runtime) { rt.SetCondition(runtimeapi.RuntimeReady, false, "Why", "because") }, facts.Status{
 			Answered:     true,
-			RuntimeReady: &health.Condition{Reason: "Why", Message: "because"}, NetworkReady: yes,
+			RuntimeReady: &facts.Condition{Reason: "Why", Message: "because"}, NetworkReady: yes,
 		}},
-		{"network missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, health.Status{Answered: true, RuntimeReady: yes}},
+		{"network missing", func(rt *fakeruntime.Runtime) { rt.RemoveCondition(runtimeapi.NetworkReady) }, facts.Status{Answered: true, RuntimeReady: yes}},
 		{"both missing, another there", func(rt *fakeruntime.Runtime) {
 			rt.RemoveCondition(runtimeapi.RuntimeReady)
 			rt.RemoveCondition(runtimeapi.NetworkReady)
 			rt.SetCondition("ContainerdHasNoDeprecationWarnings", false, "", "")
-		}, health.Status{Answered: true}},
+		}, facts.Status{Answered: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rt := serve(t, fakeruntime.Options{})

@@ -5,13 +5,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // tracker keeps the history of one operation. Its lock is never held across a call.
 type tracker struct {
 	mu       sync.Mutex
-	history  health.Call // without InFlightSince
+	history  facts.Call  // without InFlightSince
 	inFlight []time.Time // start times of the calls under way
 }
 
@@ -21,7 +21,7 @@ func (t *tracker) begin(start time.Time) {
 	t.inFlight = append(t.inFlight, start)
 }
 
-func (t *tracker) end(c *Call, err *health.CallError) {
+func (t *tracker) end(c *Call, err *facts.CallError) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if i := slices.IndexFunc(t.inFlight, c.Start.Equal); i >= 0 {
@@ -39,7 +39,7 @@ func (t *tracker) end(c *Call, err *health.CallError) {
 }
 
 // get returns the history as of now.
-func (t *tracker) get() health.Call {
+func (t *tracker) get() facts.Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.history

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -123,7 +123,7 @@ func (c *Client) Peer() (pid int, up bool) {
 }
 
 // History returns the results of the recent calls of an operation.
-func (c *Client) History(op string) health.Call { return c.session.Load().trackers[op].get() }
+func (c *Client) History(op string) facts.Call { return c.session.Load().trackers[op].get() }
 
 // Arriving is when many bytes of an answer last came in, 64 KiB within half a
 // second; zero for never.
@@ -142,14 +142,14 @@ func (c *Client) Close() error {
 	return conn.Close()
 }
 
-// ask makes one measured call for the answer m. The error is a *health.CallError.
+// ask makes one measured call for the answer m. The error is a *facts.CallError.
 func (c *Client) ask(ctx context.Context, op string, req, m proto.Message) error {
 	s := c.session.Load()
 	return s.call(ctx, op, req, into(m), s.trackers[op])
 }
 
 // call makes one measured call, for a small answer where t is nil: it then leaves no
-// trace in an operation's history. The error is a *health.CallError.
+// trace in an operation's history. The error is a *facts.CallError.
 func (s *session) call(ctx context.Context, op string, req proto.Message, a *answer, t *tracker) error {
 	limit := MaxMessageBytes
 	if t == nil {
@@ -164,7 +164,7 @@ func (s *session) call(ctx context.Context, op string, req proto.Message, a *ans
 		err = conn.Invoke(ctx, methods[op], req, a, grpc.MaxCallRecvMsgSize(limit))
 	}
 	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
-	var failed *health.CallError
+	var failed *facts.CallError
 	if err != nil {
 		failed = errorOf(op, err)
 		done.Code, done.Bytes = failed.Code, max(a.bytes, failed.Bytes)

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // recorder is an Observer that remembers.
@@ -90,12 +90,12 @@ func rpcOf(op string) string {
 	}[op]
 }
 
-// failure returns err as an *health.CallError, which it has to be.
-func failure(t testing.TB, err error) *health.CallError {
+// failure returns err as an *facts.CallError, which it has to be.
+func failure(t testing.TB, err error) *facts.CallError {
 	t.Helper()
-	var e *health.CallError
+	var e *facts.CallError
 	if !errors.As(err, &e) {
-		t.Fatalf("error %v of type %T, want an *health.CallError", err, err)
+		t.Fatalf("error %v of type %T, want an *facts.CallError", err, err)
 	}
 	return e
 }

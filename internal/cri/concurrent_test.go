@@ -7,8 +7,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // TestConcurrentCalls: inspections and Status continue while lists of many frames
@@ -38,7 +38,7 @@ func TestConcurrentCalls(t *testing.T) {
 					return
 				}
 				err := c.StatusOf(t.Context(), &Entry{ID: pod.ContainerIDs[1]})
-				var e *health.CallError
+				var e *facts.CallError
 				if errors.As(err, &e) && e.Code == CodeNotFound {
 					continue // churned away
 				}

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -30,18 +30,18 @@ const unmarshalFailed = "failed to unmarshal the received message"
 
 // AsError returns the error of a call as it is, nil for none. Any other error becomes one
 // with code Unknown.
-func AsError(err error) *health.CallError {
-	e, ok := errors.AsType[*health.CallError](err)
+func AsError(err error) *facts.CallError {
+	e, ok := errors.AsType[*facts.CallError](err)
 	if err != nil && !ok {
-		e = &health.CallError{Code: CodeUnknown, Message: err.Error()}
+		e = &facts.CallError{Code: CodeUnknown, Message: err.Error()}
 	}
 	return e
 }
 
 // errorOf turns a failed call's error into plain values.
-func errorOf(op string, err error) *health.CallError {
+func errorOf(op string, err error) *facts.CallError {
 	s := status.Convert(err)
-	e := &health.CallError{Operation: op, Code: s.Code().String(), Message: plain.CutTo(s.Message(), maxMessage)}
+	e := &facts.CallError{Operation: op, Code: s.Code().String(), Message: plain.CutTo(s.Message(), maxMessage)}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Code = CodeDeadlineExceeded
@@ -82,6 +82,6 @@ var foreign = []string{
 
 // Foreign reports whether the call failed because the other end sent something
 // that is not gRPC. A connection that failed or ended is no proof of that.
-func Foreign(e *health.CallError) bool {
+func Foreign(e *facts.CallError) bool {
 	return slices.ContainsFunc(foreign, func(text string) bool { return strings.Contains(e.Message, text) })
 }

@@ -8,8 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // TestMessageTooLarge: whose limit it was, how large the answer was and what
@@ -33,7 +33,7 @@ func TestMessageTooLarge(t *testing.T) {
 			for _, op := range []string{OpListContainers, OpListPodSandbox} {
 				rt.Set(rpcOf(op), fakeruntime.Oversize(oversize))
 				e := failure(t, calls(c, "", "")[op](t.Context()))
-				want := health.CallError{Operation: op, Code: CodeResourceExhausted, Message: e.Message, Bytes: oversize, Limit: tt.limit, ByServer: tt.byServer}
+				want := facts.CallError{Operation: op, Code: CodeResourceExhausted, Message: e.Message, Bytes: oversize, Limit: tt.limit, ByServer: tt.byServer}
 				if *e != want || e.Bytes == 0 || e.NotInitialized {
 					t.Errorf("error %+v, want %+v", *e, want)
 				}
@@ -144,7 +144,7 @@ func TestForeign(t *testing.T) {
 		{`error reading from server: EOF`, false},
 		{`server is not initialized yet`, false},
 	} {
-		if e := (&health.CallError{Code: CodeUnavailable, Message: tt.message}); Foreign(e) != tt.want {
+		if e := (&facts.CallError{Code: CodeUnavailable, Message: tt.message}); Foreign(e) != tt.want {
 			t.Errorf("foreign %t, want %t: %s", Foreign(e), tt.want, tt.message)
 		}
 	}

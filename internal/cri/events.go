@@ -56,7 +56,7 @@ const (
 // in which this process is stopped does not count: when it continues, the end of the
 // stream may be there and not yet read.
 //
-// It returns when the stream has ended. The error is a *health.CallError, nil unless it
+// It returns when the stream has ended. The error is a *facts.CallError, nil unless it
 // was StreamFailed.
 func (c *Client) ContainerEvents(ctx context.Context, lease time.Duration, each eachEvent) (StreamEnd, error) {
 	waits, cancel := context.WithCancel(ctx)

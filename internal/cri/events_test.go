@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // stream subscribes in a bubble and returns how that ended, after what time, and
@@ -63,7 +63,7 @@ func TestStreamEnds(t *testing.T) {
 		"frozen": {func(rt *fakeruntime.Runtime) { _ = rt.SetFailpoints("socket=freeze") }, StreamNotEnded, "", 20 * time.Second},
 	} {
 		end, took, _, err := stream(t, c.during)
-		var e *health.CallError
+		var e *facts.CallError
 		if errors.As(err, &e) != (c.code != "") || e != nil && e.Code != c.code || end != c.end || took != c.took {
 			t.Errorf("%s: %d, %v after %s", name, end, err, took)
 		}
@@ -77,7 +77,7 @@ func TestEventsUnimplemented(t *testing.T) {
 	}
 	c, _ := clientOf(t, rt, Options{})
 	end, err := c.ContainerEvents(t.Context(), time.Minute, func(EventType, string) {})
-	var e *health.CallError
+	var e *facts.CallError
 	if !errors.As(err, &e) || e.Code != CodeUnimplemented || e.Operation != OpContainerEvents || end != StreamFailed {
 		t.Errorf("%d, %v", end, err)
 	}

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // TestCallsAreMeasured: the observer gets each call under the kubelet's name, with the
@@ -107,7 +107,7 @@ func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
-		if h := c.History(OpStatus); h != (health.Call{}) {
+		if h := c.History(OpStatus); h != (facts.Call{}) {
 			t.Errorf("before the first call: %+v", h)
 		}
 		if _, err := c.Status(t.Context()); err != nil {

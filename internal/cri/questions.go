@@ -7,30 +7,30 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
 )
 
 // Version asks for the runtime's name and version.
-func (c *Client) Version(ctx context.Context) (health.Runtime, error) {
+func (c *Client) Version(ctx context.Context) (facts.Runtime, error) {
 	var m runtimeapi.VersionResponse
 	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
 	err := c.ask(ctx, OpVersion, &runtimeapi.VersionRequest{Version: "0.1.0"}, &m)
-	return health.Runtime{
+	return facts.Runtime{
 		Name: plain.CutTo(m.GetRuntimeName(), maxName), Version: plain.CutTo(m.GetRuntimeVersion(), maxName),
 		CRIVersion: plain.CutTo(m.GetRuntimeApiVersion(), maxName),
 	}, err
 }
 
 // Status asks for the runtime's conditions. One that the answer does not hold is nil.
-func (c *Client) Status(ctx context.Context) (s health.Status, err error) {
+func (c *Client) Status(ctx context.Context) (s facts.Status, err error) {
 	var m runtimeapi.StatusResponse
 	if err := c.ask(ctx, OpStatus, &runtimeapi.StatusRequest{}, &m); err != nil {
 		return s, err
 	}
 	s.Answered = true
 	for _, cond := range m.GetStatus().GetConditions() {
-		p := &health.Condition{
+		p := &facts.Condition{
 			Status: cond.GetStatus(), Reason: plain.CutTo(cond.GetReason(), maxName),
 			Message: plain.CutTo(cond.GetMessage(), maxMessage),
 		}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // listen serves a runtime on a unix socket until the test ends.
@@ -61,7 +61,7 @@ func TestSetPath(t *testing.T) {
 			if sandboxes, _ := c.LastLists(); len(sandboxes) > 0 {
 				t.Errorf("%d sandboxes of the first socket are kept", len(sandboxes))
 			}
-			if h := c.History(OpVersion); h != (health.Call{}) || c.LastDial() != nil {
+			if h := c.History(OpVersion); h != (facts.Call{}) || c.LastDial() != nil {
 				t.Errorf("kept of the first socket: %+v, last dial %v", h, c.LastDial())
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -88,7 +89,7 @@ func (d *Daemon) askStatus(ctx context.Context) {
 	d.status.Store(&next)
 }
 
-func (d *Daemon) statusAnswered(s health.Status) {
+func (d *Daemon) statusAnswered(s facts.Status) {
 	if s.LastGood = d.status.Load().LastGood; s.RuntimeReady.Good() {
 		s.LastGood = time.Now()
 	}
@@ -114,7 +115,7 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 			d.runtime.Store(&v)
 		}
 		if e := cri.AsError(err); e == nil || e.Code != cri.CodeDeadlineExceeded {
-			d.version.Store(&health.VersionCheck{Ended: time.Now()})
+			d.version.Store(&facts.VersionCheck{Ended: time.Now()})
 		}
 	})
 }
@@ -125,5 +126,5 @@ func (d *Daemon) suspected(now time.Time) bool {
 	called, status := d.loop.Snapshot().Relist.PhaseStart, d.status.Load()
 	return !called.IsZero() && now.Sub(called) >= versionAfter ||
 		!status.InFlightSince.IsZero() && now.Sub(status.InFlightSince) >= versionAfter ||
-		d.dialer.Last().Stage == health.StageRPC
+		d.dialer.Last().Stage == facts.StageRPC
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -79,7 +80,7 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 }
 
 // at waits until a moment of the bubble and returns the snapshot.
-func (w *watched) at(d time.Duration) health.Snapshot {
+func (w *watched) at(d time.Duration) facts.Snapshot {
 	time.Sleep(time.Until(w.t0.Add(d)))
 	synctest.Wait()
 	return w.d.Snapshot(time.Now())
@@ -94,7 +95,7 @@ func (w *watched) fail(spec string) {
 
 // moment is what a test expects at one moment of the kubelet's rules.
 type moment struct {
-	state     health.State
+	state     facts.State
 	reason    string
 	lastSeen  time.Duration // since t0
 	rulesFail float64       // seconds, -1 for null
@@ -109,7 +110,7 @@ func (w *watched) expect(at time.Duration, want moment) {
 	if v.RulesFailIn != nil {
 		got.rulesFail = v.RulesFailIn.Seconds()
 	}
-	if v.State == health.StateUnhealthy {
+	if v.State == facts.StateUnhealthy {
 		got.message = v.KubeletMessage
 	}
 	if got != want {
@@ -137,7 +138,7 @@ func notSeenFor(d time.Duration) string {
 	return fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", d)
 }
 
-var well = moment{state: health.StateHealthy, rulesFail: -1}
+var well = moment{state: facts.StateHealthy, rulesFail: -1}
 
 func (m moment) seen(d time.Duration) moment {
 	m.lastSeen = d
@@ -153,24 +154,24 @@ func TestEverythingHangs(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		w.fail("socket=freeze")
 		w.expect(12*time.Second, well.seen(10*time.Second))
-		w.expect(13*time.Second, moment{health.StateDegraded, health.RuntimeUnresponsive, 10 * time.Second, -1, ""})
+		w.expect(13*time.Second, moment{facts.StateDegraded, health.RuntimeUnresponsive, 10 * time.Second, -1, ""})
 		for s := 14; s < 40; s++ {
-			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeUnresponsive, 10 * time.Second, float64(40 - s), ""})
+			w.expect(seconds(float64(s)), moment{facts.StateDegraded, health.RuntimeUnresponsive, 10 * time.Second, float64(40 - s), ""})
 		}
 		for s := 40; s <= 190; s++ {
-			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, down})
+			w.expect(seconds(float64(s)), moment{facts.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, down})
 		}
 		// The message stays as the update that ended at 130 to 141 s wrote it, until
 		// the next one has ended 130 s later.
 		for s := 191; s <= 250; s++ {
-			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, down})
+			w.expect(seconds(float64(s)), moment{facts.StateUnhealthy, health.RuntimeUnresponsive, 10 * time.Second, 0, down})
 		}
 		if v := w.at(280 * time.Second).Verdict; !strings.HasPrefix(v.KubeletMessage, "["+down+", PLEG is not healthy: pleg was last seen active 4m") {
 			t.Errorf("after the second update: %q", v.KubeletMessage)
 		}
 		w.at(300 * time.Second)
 		w.fail("")
-		if s := w.at(304 * time.Second); s.Verdict.State != health.StateHealthy {
+		if s := w.at(304 * time.Second); s.Verdict.State != facts.StateHealthy {
 			t.Errorf("4 s after the runtime was back: %s, %s: %+v", s.Verdict.State, s.Verdict.Reason, s.Verdict.Active)
 		}
 	})
@@ -184,15 +185,15 @@ func TestListsHang(t *testing.T) {
 		w.at(fault)
 		w.fail("ListPodSandbox=hang")
 		w.expect(12*time.Second, well.seen(10*time.Second))
-		w.expect(13*time.Second, moment{health.StateDegraded, health.RuntimeListStall, 10 * time.Second, -1, ""})
+		w.expect(13*time.Second, moment{facts.StateDegraded, health.RuntimeListStall, 10 * time.Second, -1, ""})
 		for s := 14; s <= 190; s++ {
-			w.expect(seconds(float64(s)), moment{health.StateDegraded, health.RuntimeListStall, 10 * time.Second, float64(190 - s), ""})
+			w.expect(seconds(float64(s)), moment{facts.StateDegraded, health.RuntimeListStall, 10 * time.Second, float64(190 - s), ""})
 		}
 		for s := 191; s <= 200; s++ {
-			w.expect(seconds(float64(s)), moment{health.StateUnhealthy, health.RuntimeListStall, 10 * time.Second, 0, notSeenFor(seconds(float64(s - 10)))})
+			w.expect(seconds(float64(s)), moment{facts.StateUnhealthy, health.RuntimeListStall, 10 * time.Second, 0, notSeenFor(seconds(float64(s - 10)))})
 		}
 		w.fail("")
-		if s := w.at(205 * time.Second); s.Verdict.State != health.StateHealthy {
+		if s := w.at(205 * time.Second); s.Verdict.State != facts.StateHealthy {
 			t.Errorf("5 s after the lists answer: %s, %s", s.Verdict.State, s.Verdict.Reason)
 		}
 	})
@@ -208,14 +209,14 @@ func TestListsAreSlow(t *testing.T) {
 		var starts []time.Duration
 		for s := 11.1; s < 130; s++ {
 			v := w.at(seconds(s)).Verdict
-			if v.State == health.StateUnhealthy || !v.NodeReady {
+			if v.State == facts.StateUnhealthy || !v.NodeReady {
 				t.Fatalf("second %g: %s: %s", s, v.State, v.KubeletMessage)
 			}
 			if seen := v.LastSeen.Sub(w.t0); len(starts) == 0 || starts[len(starts)-1] != seen {
 				starts = append(starts, seen)
 			}
 			// The second slow relist ends at second 22.
-			if s > 22 && (v.State != health.StateDegraded || v.Reason != health.RelistSlow) {
+			if s > 22 && (v.State != facts.StateDegraded || v.Reason != health.RelistSlow) {
 				t.Fatalf("second %g: %s, %q, want degraded by RelistSlow", s, v.State, v.Reason)
 			}
 			if v.Reason == health.RuntimeListStall && s > 20 {
@@ -228,7 +229,7 @@ func TestListsAreSlow(t *testing.T) {
 			}
 		}
 		w.fail("")
-		if s := w.at(140 * time.Second); s.Verdict.State != health.StateHealthy {
+		if s := w.at(140 * time.Second); s.Verdict.State != facts.StateHealthy {
 			t.Errorf("fast again: %s, %s", s.Verdict.State, s.Verdict.Reason)
 		}
 	})
@@ -242,13 +243,13 @@ func TestFlapping(t *testing.T) {
 		w.at(fault)
 		w.fail("ListPodSandbox=2*hang->1*off->2*hang->1*off->off")
 		var changes []string
-		last := health.State("")
+		last := facts.State("")
 		for s := 11; s <= 11+2*243+10; s++ {
 			v := w.at(seconds(float64(s))).Verdict
-			if v.State == health.StateStarting {
+			if v.State == facts.StateStarting {
 				t.Fatalf("second %d: starting", s)
 			}
-			if unhealthy := v.State == health.StateUnhealthy; unhealthy != (last == health.StateUnhealthy) {
+			if unhealthy := v.State == facts.StateUnhealthy; unhealthy != (last == facts.StateUnhealthy) {
 				changes = append(changes, fmt.Sprintf("%d:%s", s, v.State))
 			}
 			last = v.State
@@ -273,9 +274,9 @@ func TestManySlowInspections(t *testing.T) {
 		w := watch(t, rt, nil)
 		for s := 14; s < 200; s++ {
 			v := w.at(seconds(float64(s) + .5)).Verdict
-			want := health.StateDegraded
+			want := facts.StateDegraded
 			if s >= 180 {
-				want = health.StateUnhealthy
+				want = facts.StateUnhealthy
 			}
 			if v.State != want || v.Reason != health.RelistSlow || v.RulesFailIn == nil {
 				t.Fatalf("second %d: %s, %q, fails in %v", s, v.State, v.Reason, v.RulesFailIn)
@@ -287,7 +288,7 @@ func TestManySlowInspections(t *testing.T) {
 				t.Errorf("second %d: the last lists are %s old", s, v.LastSeenAge)
 			}
 		}
-		if v := w.at(203 * time.Second).Verdict; v.State == health.StateUnhealthy {
+		if v := w.at(203 * time.Second).Verdict; v.State == facts.StateUnhealthy {
 			t.Errorf("after the inspections: %s, %s", v.State, v.Reason)
 		}
 	})
@@ -308,7 +309,7 @@ func TestHungInspectionsEnd(t *testing.T) {
 		w.fail("")
 		// One after the other they took 72 s.
 		for s := 11; s <= 80; s++ {
-			if v := w.at(time.Duration(s) * time.Second).Verdict; v.State != health.StateHealthy || v.ModelledAge > 2*time.Second {
+			if v := w.at(time.Duration(s) * time.Second).Verdict; v.State != facts.StateHealthy || v.ModelledAge > 2*time.Second {
 				t.Fatalf("%d s after the hang: %s, %s, modelled %s ago: %+v", s-6, v.State, v.Reason, v.ModelledAge, v.Active)
 			}
 		}
@@ -328,7 +329,7 @@ func TestStuckPods(t *testing.T) {
 					w.rt.AddPod(fakeruntime.PodSpec{Name: fmt.Sprintf("stuck-%d", i), Namespace: "default"})
 				}
 				v := w.at(15 * time.Second).Verdict
-				if v.State != health.StateDegraded || v.Reason != health.PodInspectionStall {
+				if v.State != facts.StateDegraded || v.Reason != health.PodInspectionStall {
 					t.Errorf("4 s into the inspection: %s, %q", v.State, v.Reason)
 				}
 				was := false
@@ -340,13 +341,13 @@ func TestStuckPods(t *testing.T) {
 					if v.LastSeenAge > 12*time.Second {
 						t.Fatalf("second %d: plegd's own last seen is %s old: its inspections are cut at 10 s", s, v.LastSeenAge)
 					}
-					was = was || v.State == health.StateUnhealthy
+					was = was || v.State == facts.StateUnhealthy
 				}
 				if was != unhealthy {
 					t.Errorf("unhealthy within four minutes: %t, want %t", was, unhealthy)
 				}
 				w.fail("")
-				if v := w.at(265 * time.Second).Verdict; v.State != health.StateHealthy {
+				if v := w.at(265 * time.Second).Verdict; v.State != facts.StateHealthy {
 					t.Errorf("after the pods answer: %s, %q", v.State, v.Reason)
 				}
 			})
@@ -360,12 +361,12 @@ func TestConditions(t *testing.T) {
 		w := watch(t, fakeRuntime(10, 2), nil)
 		w.at(fault)
 		w.rt.SetCondition("NetworkReady", false, "NetworkPluginNotReady", "cni plugin not initialized")
-		w.expect(16*time.Second, moment{health.StateUnhealthy, health.NetworkNotReady, 16 * time.Second, 0,
+		w.expect(16*time.Second, moment{facts.StateUnhealthy, health.NetworkNotReady, 16 * time.Second, 0,
 			"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized"})
 		w.rt.SetCondition("NetworkReady", true, "", "")
 		w.rt.RemoveCondition("RuntimeReady")
-		w.expect(21*time.Second, moment{health.StateUnhealthy, health.RuntimeNotReady, 21 * time.Second, 0, "container runtime not ready: <nil>"})
-		w.expect(46*time.Second, moment{health.StateUnhealthy, health.RuntimeNotReady, 46 * time.Second, 0, "[container runtime is down, container runtime not ready: <nil>]"})
+		w.expect(21*time.Second, moment{facts.StateUnhealthy, health.RuntimeNotReady, 21 * time.Second, 0, "container runtime not ready: <nil>"})
+		w.expect(46*time.Second, moment{facts.StateUnhealthy, health.RuntimeNotReady, 46 * time.Second, 0, "[container runtime is down, container runtime not ready: <nil>]"})
 		w.rt.SetCondition("RuntimeReady", true, "", "")
 		w.expect(51*time.Second, well.seen(51*time.Second))
 	})
@@ -383,11 +384,11 @@ func TestNoRuntimeAtBoot(t *testing.T) {
 		const never = "[container runtime status check may not have completed yet, PLEG is not healthy: pleg has yet to be successful, network state unknown]"
 		for s := 1; s < 30; s++ {
 			v := w.at(seconds(float64(s))).Verdict
-			if v.State != health.StateStarting || v.Reason != health.RuntimeSocketMissing || v.KubeletMessage != never {
+			if v.State != facts.StateStarting || v.Reason != health.RuntimeSocketMissing || v.KubeletMessage != never {
 				t.Fatalf("second %d: %s, %q, %q", s, v.State, v.Reason, v.KubeletMessage)
 			}
 		}
-		if v := w.at(30 * time.Second).Verdict; v.State != health.StateUnhealthy || v.Reason != health.RuntimeSocketMissing {
+		if v := w.at(30 * time.Second).Verdict; v.State != facts.StateUnhealthy || v.Reason != health.RuntimeSocketMissing {
 			t.Errorf("second 30: %s, %q", v.State, v.Reason)
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -397,7 +398,7 @@ func TestNoRuntimeAtBoot(t *testing.T) {
 		if s := w.at(31100 * time.Millisecond); s.Verdict.PLEGHealthy != true {
 			t.Errorf("the relist after the runtime came failed: %+v", s.Facts.Relist.Last)
 		}
-		if v := w.at(36 * time.Second).Verdict; v.State != health.StateHealthy {
+		if v := w.at(36 * time.Second).Verdict; v.State != facts.StateHealthy {
 			t.Errorf("after the first Status: %s, %q", v.State, v.Reason)
 		}
 	})

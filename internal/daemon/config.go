@@ -11,7 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/events"
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/relist"
 )
 
@@ -56,7 +56,7 @@ func DefaultConfig() Config {
 		RelistPeriod:       time.Second,
 		RelistThreshold:    3 * time.Minute,
 		RPCTimeout:         cri.DefaultRPCTimeout,
-		NodeStatusPeriod:   health.DefaultNodeStatusPeriod,
+		NodeStatusPeriod:   facts.DefaultNodeStatusPeriod,
 		ProbePeriod:        2 * time.Second,
 		ProbeTimeout:       time.Second,
 		StateDir:           "/var/lib/plegd",

@@ -18,7 +18,7 @@ import (
 	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
@@ -30,7 +30,7 @@ type task func(context.Context) error
 
 // shown is any part that is displayed like a source of evidence.
 type shown interface {
-	Source() (health.Source, bool)
+	Source() (facts.Source, bool)
 }
 
 // Daemon is plegd, put together.
@@ -47,17 +47,17 @@ type Daemon struct {
 	incidents *incident.Recorder
 
 	client   *cri.Client // the held connection
-	endpoint atomic.Pointer[health.Endpoint]
+	endpoint atomic.Pointer[facts.Endpoint]
 	searched chan struct{} // closed when the first search for the socket has ended
 	loop     *relist.Loop
-	status   atomic.Pointer[health.Status]
-	version  atomic.Pointer[health.VersionCheck]
-	runtime  atomic.Pointer[health.Runtime]
+	status   atomic.Pointer[facts.Status]
+	version  atomic.Pointer[facts.VersionCheck]
+	runtime  atomic.Pointer[facts.Runtime]
 	dialer   *evidence.Dialer
 	sources  *evidence.Registry
-	shown    map[string]shown             // parts that are no source, by name
-	events   *events.Subscriber           // nil without --events
-	chain    atomic.Pointer[health.Chain] // nil while no call hangs
+	shown    map[string]shown            // parts that are no source, by name
+	events   *events.Subscriber          // nil without --events
+	chain    atomic.Pointer[facts.Chain] // nil while no call hangs
 
 	judging
 }
@@ -98,8 +98,8 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	d.status.Store(&d.restored.Status)
-	d.version.Store(&health.VersionCheck{})
-	d.runtime.Store(&health.Runtime{})
+	d.version.Store(&facts.VersionCheck{})
+	d.runtime.Store(&facts.Runtime{})
 	d.watch()
 	d.judge(d.started) // plegd is starting
 	// Without the node, as where its root is on a file system that hangs, a metric has no labels.
@@ -124,7 +124,7 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 	}
 	state := &store{
 		dir: d.cfg.StateDir, procfs: d.cfg.ProcFS, log: d.log, clock: d.cfg.clock, changed: d.changed,
-		facts:  func() *health.Facts { return &d.Published().Facts },
+		facts:  func() *facts.Facts { return &d.Published().Facts },
 		recent: func() []view.RelistBin { return d.metrics.Recent(time.Now()) },
 	}
 	if d.restored, err = state.open(); err != nil {
@@ -140,15 +140,15 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 func (d *Daemon) watch() {
 	cfg := &d.cfg
 	d.client = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: d.metrics})
-	d.endpoint.Store(&health.Endpoint{Searching: true})
+	d.endpoint.Store(&facts.Endpoint{Searching: true})
 	if cfg.RuntimeEndpoint != "" {
 		path, _ := kubelet.ParseEndpoint(cfg.RuntimeEndpoint) // validated
-		d.take(&kubelet.Found{Endpoint: health.Endpoint{Path: path, Source: "--runtime-endpoint"}})
+		d.take(&kubelet.Found{Endpoint: facts.Endpoint{Path: path, Source: "--runtime-endpoint"}})
 	}
 	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: d.metrics,
-		Done: func(p health.Probe) {
+		Done: func(p facts.Probe) {
 			if d.metrics.ProbeDone(p); !p.OK {
 				d.news.Send()
 			}
@@ -220,10 +220,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 // Published returns the newest snapshot.
-func (d *Daemon) Published() *health.Snapshot { return d.published.Load() }
+func (d *Daemon) Published() *facts.Snapshot { return d.published.Load() }
 
 // Snapshot returns the newest snapshot with its ages as of now. It changes nothing.
-func (d *Daemon) Snapshot(now time.Time) health.Snapshot { return d.Published().AsOf(now) }
+func (d *Daemon) Snapshot(now time.Time) facts.Snapshot { return d.Published().AsOf(now) }
 
 // Incidents returns the heads of the incidents, newest first.
 func (d *Daemon) Incidents() []incident.Summary { return d.incidents.List() }

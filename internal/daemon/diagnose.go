@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -17,11 +18,11 @@ const settleAfter = time.Second
 // Diagnose watches the runtime for a short while and returns what there is to
 // say. It ends as soon as that is clear, and at the latest when ctx does. It
 // serves nothing and writes nothing.
-func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Snapshot, error) {
+func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (facts.Snapshot, error) {
 	cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses, cfg.WebListeners = "", "", nil, nil
 	d, err := New(cfg, build, zap.NewNop())
 	if err != nil {
-		return health.Snapshot{}, err
+		return facts.Snapshot{}, err
 	}
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
@@ -35,13 +36,13 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Sna
 		select {
 		case <-ctx.Done():
 		case err := <-ended:
-			return health.Snapshot{}, err
+			return facts.Snapshot{}, err
 		case <-ticker.C:
 		}
 		s = d.Snapshot(time.Now())
 	}
 	s.Previous = nil
-	if s.Verdict.State == health.StateStarting {
+	if s.Verdict.State == facts.StateStarting {
 		// Since when it is so, and so when the node turns NotReady, a look of a
 		// moment cannot tell.
 		s.Verdict.NotReadyIn, s.Verdict.NotReadyInLatest, s.Verdict.RulesFailIn = nil, nil, nil
@@ -50,9 +51,9 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (health.Sna
 }
 
 // settled reports whether waiting on would say nothing new.
-func settled(s *health.Snapshot) bool {
+func settled(s *facts.Snapshot) bool {
 	v := &s.Verdict
-	if v.State == health.StateHealthy {
+	if v.State == facts.StateHealthy {
 		return true
 	}
 	return v.Reason != "" && v.Reason != health.Starting && s.Age(v.Active[0].Since) >= settleAfter

@@ -12,7 +12,7 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -34,10 +34,10 @@ func (d *Daemon) path() string { return d.endpoint.Load().Path }
 // take watches the socket that a search has found.
 func (d *Daemon) take(f *kubelet.Found) {
 	if f.Path == "" && d.path() == "" {
-		d.endpoint.Store(&health.Endpoint{Searched: f.Searched})
+		d.endpoint.Store(&facts.Endpoint{Searched: f.Searched})
 	}
 	if f.Path != "" && f.Path != d.path() {
-		d.endpoint.Store(&health.Endpoint{Path: f.Path, Source: f.Source})
+		d.endpoint.Store(&facts.Endpoint{Path: f.Path, Source: f.Source})
 		d.client.SetPath(f.Path)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/evidence/kubelet"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -36,7 +37,7 @@ func TestGuessedEndpoint(t *testing.T) {
 		procFS := ""
 		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) { c.RuntimeEndpoint, procFS = "", c.ProcFS }, zap.NewNop())
 		time.Sleep(time.Second)
-		w.d.take(&kubelet.Found{Endpoint: health.Endpoint{Path: "/run/guess.sock", Source: "a usual place"}, Serves: true})
+		w.d.take(&kubelet.Found{Endpoint: facts.Endpoint{Path: "/run/guess.sock", Source: "a usual place"}, Serves: true})
 		time.Sleep(time.Minute)
 		if path := w.d.path(); path != "/run/guess.sock" {
 			t.Errorf("without a kubelet %q is watched", path)

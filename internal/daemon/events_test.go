@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
@@ -55,7 +56,7 @@ func TestEventedPeriod(t *testing.T) {
 		if s.Facts.Config.RelistPeriod != 300*time.Second || s.Verdict.Threshold != 10*time.Minute || !e.InUse || e.Phase != "streaming" {
 			t.Errorf("period %s, threshold %s, %+v", s.Facts.Config.RelistPeriod, s.Verdict.Threshold, *e)
 		}
-		if s.Verdict.State != health.StateHealthy || e.Errors != 0 {
+		if s.Verdict.State != facts.StateHealthy || e.Errors != 0 {
 			t.Errorf("%s, %+v", s.Verdict.State, *e)
 		}
 		if e.Opened < 59 || e.Opened > 63 {
@@ -83,7 +84,7 @@ func TestEventedThreshold(t *testing.T) {
 		}
 		v := w.at(602 * time.Second).Verdict
 		want := "PLEG is not healthy: pleg was last seen active 10m1s ago; threshold is 10m0s"
-		if v.State != health.StateUnhealthy || v.KubeletMessage != want {
+		if v.State != facts.StateUnhealthy || v.KubeletMessage != want {
 			t.Errorf("second 602: %s, %q, want %q", v.State, v.KubeletMessage, want)
 		}
 	})
@@ -114,12 +115,12 @@ func TestFallBackAndReturn(t *testing.T) {
 			if age := s.Verdict.LastSeenAge; age > time.Second {
 				t.Fatalf("after %d failures: last seen is %s old: each failure forces a relist", i, age)
 			}
-			if got, want := s.Verdict.State, map[bool]health.State{false: health.StateHealthy, true: health.StateHealthy}[fell]; i < 5 && got != want {
+			if got, want := s.Verdict.State, map[bool]facts.State{false: facts.StateHealthy, true: facts.StateHealthy}[fell]; i < 5 && got != want {
 				t.Fatalf("after %d failures: %s, %s", i, got, s.Verdict.Reason)
 			}
 		}
 		s := w.at(time.Since(w.t0) + 2*time.Second)
-		if s.Verdict.State != health.StateDegraded || s.Verdict.Reason != health.EventStreamBroken {
+		if s.Verdict.State != facts.StateDegraded || s.Verdict.Reason != health.EventStreamBroken {
 			t.Errorf("fallen back: %s, %q", s.Verdict.State, s.Verdict.Reason)
 		}
 		// The next attempt is at most 3 s later, and must hold for 10 s.
@@ -129,7 +130,7 @@ func TestFallBackAndReturn(t *testing.T) {
 			t.Errorf("the stream holds again: %s %+v", back.Facts.Config.RelistPeriod, *e)
 		}
 		back = w.at(time.Since(w.t0) + 4*time.Second)
-		if back.Verdict.State != health.StateHealthy {
+		if back.Verdict.State != facts.StateHealthy {
 			t.Errorf("back: %s, %q", back.Verdict.State, back.Verdict.Reason)
 		}
 	})
@@ -143,17 +144,17 @@ func TestEventedRuntimeHangs(t *testing.T) {
 		w.at(100500 * time.Millisecond)
 		w.fail("socket=freeze")
 		v := w.at(110 * time.Second).Verdict
-		if v.State != health.StateDegraded || v.Reason != health.RuntimeUnresponsive {
+		if v.State != facts.StateDegraded || v.Reason != health.RuntimeUnresponsive {
 			t.Errorf("10 s after the freeze: %s, %q: %+v", v.State, v.Reason, v.Active)
 		}
 		v = w.at(131 * time.Second).Verdict
-		if v.State != health.StateUnhealthy || v.KubeletMessage != down {
+		if v.State != facts.StateUnhealthy || v.KubeletMessage != down {
 			t.Errorf("30 s after the last good Status: %s, %q", v.State, v.KubeletMessage)
 		}
 		w.at(400 * time.Second)
 		w.fail("")
 		v = w.at(420 * time.Second).Verdict
-		if v.State != health.StateHealthy {
+		if v.State != facts.StateHealthy {
 			t.Errorf("thawed: %s, %q %+v", v.State, v.Reason, v.Active)
 		}
 	})
@@ -190,7 +191,7 @@ func TestHintIsQuick(t *testing.T) {
 			t.Errorf("%d lists of containers for one event, want one, of the pod", n)
 		}
 		s := w.at(20 * time.Second)
-		if s.Verdict.State != health.StateHealthy || s.Facts.Config.RelistPeriod != time.Second {
+		if s.Verdict.State != facts.StateHealthy || s.Facts.Config.RelistPeriod != time.Second {
 			t.Errorf("%s %+v", s.Verdict.State, *s.Facts.Events)
 		}
 	})

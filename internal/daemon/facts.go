@@ -6,16 +6,16 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/relist"
 )
 
 // facts gathers the facts. It waits for none of the parts. timeout is the kubelet's limit
 // of one call.
-func (d *Daemon) facts(now time.Time, timeout time.Duration) health.Facts {
+func (d *Daemon) facts(now time.Time, timeout time.Duration) facts.Facts {
 	s := d.loop.Snapshot()
-	f := health.Facts{
-		Config: health.Config{
+	f := facts.Facts{
+		Config: facts.Config{
 			RelistPeriod: s.Period, RelistThreshold: d.cfg.RelistThreshold, ProbeTimeout: d.cfg.ProbeTimeout,
 		},
 		Started:       d.started,
@@ -24,7 +24,7 @@ func (d *Daemon) facts(now time.Time, timeout time.Duration) health.Facts {
 		Status:        *d.status.Load(),
 		Version:       *d.version.Load(),
 		Runtime:       *d.runtime.Load(),
-		Calls:         map[string]health.Call{},
+		Calls:         map[string]facts.Call{},
 		Arriving:      d.client.Arriving(),
 		Probe:         d.dialer.Last(),
 		Pods:          s.Pods,
@@ -58,7 +58,7 @@ func (d *Daemon) facts(now time.Time, timeout time.Duration) health.Facts {
 }
 
 // withPods returns the children with the pods that the stuck ones serve.
-func (d *Daemon) withPods(c *health.Children) *health.Children {
+func (d *Daemon) withPods(c *facts.Children) *facts.Children {
 	if c == nil || len(c.Stuck) == 0 {
 		return c
 	}

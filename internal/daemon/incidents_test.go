@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
@@ -42,7 +43,7 @@ func TestIncidentIsRecorded(t *testing.T) {
 			t.Fatalf("incidents: %+v", list)
 		}
 		one := recorded(t, w.d.cfg.StateDir)
-		if one.Reason != health.RuntimeUnresponsive || one.State != health.StateUnhealthy || one.KubeletMessage != down {
+		if one.Reason != health.RuntimeUnresponsive || one.State != facts.StateUnhealthy || one.KubeletMessage != down {
 			t.Errorf("%+v, %q", one.Summary, one.KubeletMessage)
 		}
 		if onset := one.Opened.Sub(w.t0); onset < 132*time.Second || onset > 134*time.Second {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/events"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -40,7 +41,7 @@ const (
 type judging struct {
 	news      bounded.Signal // asks for a judgement
 	changed   bounded.Signal // receives each change of verdict
-	published atomic.Pointer[health.Snapshot]
+	published atomic.Pointer[facts.Snapshot]
 
 	// Only the goroutine of the judge uses these.
 	kubelet kubeletModel
@@ -54,7 +55,7 @@ type judging struct {
 	// To systemd goes a message at each change, and one each notifyEvery, after notified.
 	notifyEvery time.Duration
 	notified    time.Time
-	logged      health.Verdict // state and reason of the last one
+	logged      facts.Verdict // state and reason of the last one
 	messages    chan string
 }
 
@@ -114,8 +115,8 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 }
 
 // judge gathers the facts of now, judges them, and publishes the result.
-func (d *Daemon) judge(now time.Time) *health.Snapshot {
-	var last *health.Verdict
+func (d *Daemon) judge(now time.Time) *facts.Snapshot {
+	var last *facts.Verdict
 	if s := d.published.Load(); s != nil {
 		v := s.Verdict // a copy: it must not keep the snapshot, which has a previous verdict too
 		last = &v
@@ -127,8 +128,8 @@ func (d *Daemon) judge(now time.Time) *health.Snapshot {
 	f := d.facts(now, d.kubelet.timeout)
 	f.Woke = d.woke
 	d.completeFacts(&f, now, held)
-	s := &health.Snapshot{
-		SchemaVersion: health.SchemaVersion, At: now, Facts: f, Previous: last, Ready: d.loop.Snapshot().Ready,
+	s := &facts.Snapshot{
+		SchemaVersion: facts.SchemaVersion, At: now, Facts: f, Previous: last, Ready: d.loop.Snapshot().Ready,
 	}
 	if s.Verdict = *health.Judge(&s.Facts, now, last); held {
 		s.Verdict = *last
@@ -139,8 +140,8 @@ func (d *Daemon) judge(now time.Time) *health.Snapshot {
 }
 
 // setAlert sets the alert by a judgement.
-func (d *Daemon) setAlert(s *health.Snapshot, now time.Time) {
-	if alarming(&s.Facts, now) || s.CloserLook() || now.Sub(d.woke) < wakeTimeout {
+func (d *Daemon) setAlert(s *facts.Snapshot, now time.Time) {
+	if alarming(&s.Facts, now) || health.CloserLook(&s.Verdict) || now.Sub(d.woke) < wakeTimeout {
 		d.alerted = now
 	}
 	on := now.Sub(d.alerted) < alertFor
@@ -153,7 +154,7 @@ func (d *Daemon) setAlert(s *health.Snapshot, now time.Time) {
 
 // alarming reports whether a call fails or hangs, a queue is not empty, or
 // the runtime's process is not well.
-func alarming(f *health.Facts, now time.Time) bool {
+func alarming(f *facts.Facts, now time.Time) bool {
 	if f.Relist.Failures > 0 || f.Relist.Reinspect > 0 || f.Status.LastErr != nil || !f.Probe.At.IsZero() && !f.Probe.OK {
 		return true
 	}
@@ -169,12 +170,12 @@ func alarming(f *health.Facts, now time.Time) bool {
 func unanswered(since, now time.Time) bool { return !since.IsZero() && now.Sub(since) >= tick }
 
 // logVerdict logs each change of verdict once. It reports whether it has changed.
-func (d *Daemon) logVerdict(s *health.Snapshot) bool {
+func (d *Daemon) logVerdict(s *facts.Snapshot) bool {
 	v, from := &s.Verdict, d.logged
 	if from.State == v.State && from.Reason == v.Reason {
 		return false
 	}
-	d.logged = health.Verdict{State: v.State, Reason: v.Reason}
+	d.logged = facts.Verdict{State: v.State, Reason: v.Reason}
 	d.changed.Send()
 	var evidence, also []string
 	for i, a := range v.Active {
@@ -182,8 +183,8 @@ func (d *Daemon) logVerdict(s *health.Snapshot) bool {
 			evidence, also = a.Evidence, nil
 		}
 	}
-	level := map[health.State]zapcore.Level{
-		health.StateUnhealthy: zapcore.ErrorLevel, health.StateDegraded: zapcore.WarnLevel,
+	level := map[facts.State]zapcore.Level{
+		facts.StateUnhealthy: zapcore.ErrorLevel, facts.StateDegraded: zapcore.WarnLevel,
 	}[v.State] // else zapcore.InfoLevel
 	known := func(is bool, f zap.Field) zap.Field {
 		if is {
@@ -205,7 +206,7 @@ func (d *Daemon) logVerdict(s *health.Snapshot) bool {
 
 // logParts logs each source that fails and each that recovers, and each change of the
 // event stream.
-func (d *Daemon) logParts(f *health.Facts) {
+func (d *Daemon) logParts(f *facts.Facts) {
 	for name, state := range f.Evidence.Sources {
 		switch {
 		case state.Kept || d.failed[name] == state.Err || name == "web" || name == "control": // these log themselves

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -20,14 +21,14 @@ type kubeletModel struct {
 	writer  health.NodeWriter
 	started time.Time // of the kubelet's process, zero while none has been seen
 	timeout time.Duration
-	status  *health.NodeStatus // the last one
+	status  *facts.NodeStatus // the last one
 }
 
 // completeFacts adds to the facts what depends on the node's kubelet: it takes over its
 // settings, and begins again when it has restarted. Until another one has begun its work the
 // model is that of the last kubelet, also where its process is gone. held keeps its last node
 // status: plegd was paused.
-func (d *Daemon) completeFacts(f *health.Facts, now time.Time, held bool) {
+func (d *Daemon) completeFacts(f *facts.Facts, now time.Time, held bool) {
 	k := &d.kubelet
 	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
 		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true
@@ -61,9 +62,9 @@ func (d *Daemon) completeFacts(f *health.Facts, now time.Time, held bool) {
 
 // settings takes over the kubelet's settings as far as they are known: a flag that the
 // user gave wins.
-func (c *Config) settings(k *health.KubeletProcess, to *health.Config) {
+func (c *Config) settings(k *facts.KubeletProcess, to *facts.Config) {
 	if k == nil {
-		k = &health.KubeletProcess{}
+		k = &facts.KubeletProcess{}
 	}
 	to.From = map[string]string{}
 	choose := func(value time.Duration, flag, setting string, own time.Duration) time.Duration {
@@ -77,7 +78,7 @@ func (c *Config) settings(k *health.KubeletProcess, to *health.Config) {
 		}
 		return value
 	}
-	to.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", health.SettingRequestTimeout, k.RequestTimeout)
-	to.NodeStatusPeriod = choose(c.NodeStatusPeriod, "node-status-period", health.SettingNodeStatusPeriod,
+	to.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", facts.SettingRequestTimeout, k.RequestTimeout)
+	to.NodeStatusPeriod = choose(c.NodeStatusPeriod, "node-status-period", facts.SettingNodeStatusPeriod,
 		k.NodeStatusPeriod)
 }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // kubeletStarts puts a kubelet's process that has just started into a procfs.
@@ -56,7 +56,7 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 		}
 		kubeletStarts(t, procFS, 200)
 		for s := 31; s <= 60; s++ {
-			if v := w.at(seconds(float64(s))).Verdict; v.State != health.StateHealthy || !v.NodeReady {
+			if v := w.at(seconds(float64(s))).Verdict; v.State != facts.StateHealthy || !v.NodeReady {
 				t.Fatalf("second %d: a kubelet that restarts makes the verdict %s, %q, %q", s, v.State, v.Reason, v.KubeletMessage)
 			}
 		}
@@ -69,7 +69,7 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 		kubeletStarts(t, procFS, 300)
 		s := w.at(86 * time.Second)
 		const want = "PLEG is not healthy: pleg has yet to be successful"
-		if v := s.Verdict; v.State != health.StateUnhealthy || v.KubeletMessage != want {
+		if v := s.Verdict; v.State != facts.StateUnhealthy || v.KubeletMessage != want {
 			t.Errorf("5 s after the restart: %s, message %q, want unhealthy, %q", v.State, v.KubeletMessage, want)
 		}
 		// Its first update waits for its first lists, which hang for 2 min.
@@ -84,12 +84,12 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 			t.Fatal(err)
 		}
 		for s := 87; s <= 110; s++ {
-			if v := w.at(seconds(float64(s))).Verdict; v.State != health.StateUnhealthy || !v.NodeReady {
+			if v := w.at(seconds(float64(s))).Verdict; v.State != facts.StateUnhealthy || !v.NodeReady {
 				t.Fatalf("second %d: a kubelet that ends in a hang makes the verdict %s, %q, node Ready %t", s, v.State, v.KubeletMessage, v.NodeReady)
 			}
 		}
 		w.fail("")
-		if v := w.at(116 * time.Second).Verdict; v.State != health.StateHealthy {
+		if v := w.at(116 * time.Second).Verdict; v.State != facts.StateHealthy {
 			t.Errorf("the lists answer again: %s, %q, %q", v.State, v.Reason, v.KubeletMessage)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -78,7 +79,7 @@ func TestSourcesAreLogged(t *testing.T) {
 	core, logged := observer.New(zap.InfoLevel)
 	d := Daemon{log: zap.New(core), judging: judging{failed: map[string]string{}}}
 	for _, err := range []string{"", "boom", "boom", "", "", "boom"} {
-		d.logParts(&health.Facts{Evidence: health.Evidence{Sources: map[string]health.Source{"cgroup": {Up: err == "", Err: err}}}})
+		d.logParts(&facts.Facts{Evidence: facts.Evidence{Sources: map[string]facts.Source{"cgroup": {Up: err == "", Err: err}}}})
 	}
 	var got []string
 	for _, e := range logged.All() {

@@ -7,7 +7,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestPause: after a gap in the ticks the verdict is held for 3 s.
@@ -20,7 +20,7 @@ func TestPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.published.Store(&health.Snapshot{Verdict: health.Verdict{State: "before"}})
+		d.published.Store(&facts.Snapshot{Verdict: facts.Verdict{State: "before"}})
 		for _, tt := range []struct {
 			after time.Duration
 			held  bool

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestQueueOfAStuckRuntime: every connection to a runtime that does not accept
@@ -33,7 +33,7 @@ func TestQueueOfAStuckRuntime(t *testing.T) {
 					t.Errorf("%d connections in the first 10 s, want the held and a fresh one", before)
 				}
 				s := w.at(10*time.Second + minutes*time.Minute)
-				if s.Verdict.State != health.StateUnhealthy {
+				if s.Verdict.State != facts.StateUnhealthy {
 					t.Errorf("%s/%s after %d minutes", s.Verdict.State, s.Verdict.Reason, minutes)
 				}
 				n := rt.Dials() - before

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -46,7 +46,7 @@ type savedState struct {
 	Written     int64            `json:"written_monotonic_ns"`
 	LastSeen    int64            `json:"last_seen_monotonic_ns"`
 	LastGood    int64            `json:"last_good_status_monotonic_ns"`
-	Status      health.Status    `json:"status"`
+	Status      facts.Status     `json:"status"`
 	KubeletSeen bool             `json:"kubelet_seen"` // the kubelet's healthz has answered in this boot
 	Recent      []view.RelistBin `json:"recent"`       // the bins of the page's plot, the last of which is of Written
 }
@@ -69,13 +69,13 @@ type store struct {
 	log         *zap.Logger
 	clock       func() time.Duration // CLOCK_MONOTONIC
 	changed     <-chan struct{}
-	facts       func() *health.Facts
+	facts       func() *facts.Facts
 	recent      func() []view.RelistBin
 
 	locked      *os.File // closing it releases the lock
 	kubeletSeen bool     // once set it stays
 	saves       bounded.Slot[struct{}]
-	last        atomic.Pointer[health.Source] // nil before the first save
+	last        atomic.Pointer[facts.Source] // nil before the first save
 }
 
 func monotonic() time.Duration {
@@ -156,7 +156,7 @@ func (s *store) read() (r restored, err error) {
 	}
 	r = restored{savedState: saved, written: moment(saved.Written), lastSeen: moment(saved.LastSeen)}
 	if r.Status.LastGood, r.Status.Restored = moment(saved.LastGood), true; r.lastSeen.IsZero() {
-		r.Status = health.Status{}
+		r.Status = facts.Status{}
 		return r, nil
 	}
 	r.gap = mono - time.Duration(saved.Written)
@@ -179,8 +179,8 @@ func (s *store) save() error {
 	}
 	s.kubeletSeen = s.kubeletSeen || f.Evidence.Kubelet != nil && f.Evidence.Kubelet.Seen
 	b, err := json.Marshal(savedState{
-		BootID: boot, Written: int64(mono), LastSeen: moment(health.LastSeen(f)), LastGood: moment(f.Status.LastGood),
-		Status: health.Status{
+		BootID: boot, Written: int64(mono), LastSeen: moment(facts.LastSeen(f)), LastGood: moment(f.Status.LastGood),
+		Status: facts.Status{
 			Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
 		},
 		KubeletSeen: s.kubeletSeen, Recent: s.recent(),
@@ -197,7 +197,7 @@ func (s *store) save() error {
 
 // Source reports whether the state directory can be written; ok is false before the
 // first save.
-func (s *store) Source() (state health.Source, ok bool) {
+func (s *store) Source() (state facts.Source, ok bool) {
 	if p := s.last.Load(); p != nil {
 		return *p, true
 	}
@@ -227,7 +227,7 @@ func (s *store) keep(ctx context.Context, timeout time.Duration) {
 	if errors.Is(err, bounded.ErrBusy) || ctx.Err() != nil {
 		return
 	}
-	state := health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
+	state := facts.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
 	if err != nil {
 		state.Err = fmt.Sprintf("cannot save the state in %s: %v", s.dir, err)
 	}

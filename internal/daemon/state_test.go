@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -26,7 +26,7 @@ type boot struct {
 
 	id     string // the file of the boot id
 	mono   time.Duration
-	saved  health.Facts
+	saved  facts.Facts
 	logged *observer.ObservedLogs
 }
 
@@ -36,22 +36,22 @@ func newBoot(t *testing.T) *boot {
 	b := &boot{mono: time.Hour, logged: logged}
 	b.store = &store{
 		dir: filepath.Join(t.TempDir(), "plegd"), procfs: t.TempDir(), log: zap.New(core),
-		clock: func() time.Duration { return b.mono }, facts: func() *health.Facts { return &b.saved },
-		recent: func() []view.RelistBin { return []view.RelistBin{{Relists: 5, State: health.StateHealthy}} },
+		clock: func() time.Duration { return b.mono }, facts: func() *facts.Facts { return &b.saved },
+		recent: func() []view.RelistBin { return []view.RelistBin{{Relists: 5, State: facts.StateHealthy}} },
 	}
 	mkdir(t, b.dir)
 	mkdir(t, filepath.Join(b.procfs, "sys/kernel/random"))
 	b.id = filepath.Join(b.procfs, "sys/kernel/random/boot_id")
 	write(t, b.id, "first\n")
 	now := time.Now()
-	b.saved = health.Facts{
-		Evidence: health.Evidence{Kubelet: &health.Kubelet{Seen: true}},
-		Relist:   health.Relist{LastSeen: now.Add(-10 * time.Second)},
+	b.saved = facts.Facts{
+		Evidence: facts.Evidence{Kubelet: &facts.Kubelet{Seen: true}},
+		Relist:   facts.Relist{LastSeen: now.Add(-10 * time.Second)},
 		// The older of the two decides, and is kept.
-		Modelled: health.Modelled{LastSeen: now.Add(-20 * time.Second)},
-		Status: health.Status{
-			Answered: true, LastGood: now.Add(-7 * time.Second), RuntimeReady: &health.Condition{Status: true},
-			NetworkReady: &health.Condition{Reason: "R", Message: "M"},
+		Modelled: facts.Modelled{LastSeen: now.Add(-20 * time.Second)},
+		Status: facts.Status{
+			Answered: true, LastGood: now.Add(-7 * time.Second), RuntimeReady: &facts.Condition{Status: true},
+			NetworkReady: &facts.Condition{Reason: "R", Message: "M"},
 		},
 	}
 	return b
@@ -106,7 +106,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 	near("last seen", r.lastSeen, 23*time.Second)
 	near("the last good Status", r.Status.LastGood, 10*time.Second)
 	near("the plot", r.written, 3*time.Second)
-	if len(r.Recent) != 1 || r.Recent[0].Relists != 5 || r.Recent[0].State != health.StateHealthy {
+	if len(r.Recent) != 1 || r.Recent[0].Relists != 5 || r.Recent[0].State != facts.StateHealthy {
 		t.Errorf("the plot's bins are %+v", r.Recent)
 	}
 	if s := r.Status; r.gap != 3*time.Second || !s.Restored || !s.Answered || !r.KubeletSeen || !s.RuntimeReady.Status || s.NetworkReady.Message != "M" {
@@ -121,7 +121,7 @@ func TestStateSurvivesARestart(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(b.dir, stateFile)); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file: %v, %v; want mode 0600", info, err)
 	}
-	b.saved = health.Facts{}
+	b.saved = facts.Facts{}
 	b.mustSave(t)
 	if r := b.load(t); !r.lastSeen.IsZero() || !r.Status.LastGood.IsZero() || r.gap != 0 {
 		t.Errorf("restored %+v of a runtime that was never seen", r)
@@ -164,15 +164,15 @@ func TestBrokenState(t *testing.T) {
 // TestChangeIsSaved: at a change of verdict, not only every few seconds.
 func TestChangeIsSaved(t *testing.T) {
 	b := newBoot(t)
-	changed, facts := make(chan struct{}, 1), make(chan struct{}, 8)
+	changed, judged := make(chan struct{}, 1), make(chan struct{}, 8)
 	b.changed = changed
-	b.facts = func() *health.Facts { facts <- struct{}{}; return &b.saved }
+	b.facts = func() *facts.Facts { judged <- struct{}{}; return &b.saved }
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
 	changed <- struct{}{}
 	select {
-	case <-facts:
+	case <-judged:
 	case <-time.After(saveEvery - 500*time.Millisecond):
 		t.Error("a change of verdict was not saved")
 	}
@@ -189,7 +189,7 @@ func TestChangeIsSaved(t *testing.T) {
 func TestStateDirHangs(t *testing.T) {
 	b := newBoot(t)
 	release := make(chan struct{})
-	b.facts = func() *health.Facts { <-release; return &b.saved }
+	b.facts = func() *facts.Facts { <-release; return &b.saved }
 	for range 2 { // the second one while the first still hangs
 		b.keep(t.Context(), 10*time.Millisecond)
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -16,10 +17,10 @@ func TestConditionTrueAgain(t *testing.T) {
 		w.at(fault)
 		w.rt.SetCondition("NetworkReady", false, "R", "M")
 		w.expect(14900*time.Millisecond, well.seen(14*time.Second))
-		w.expect(16500*time.Millisecond, moment{health.StateUnhealthy, health.NetworkNotReady, 16 * time.Second, 0, notReady})
+		w.expect(16500*time.Millisecond, moment{facts.StateUnhealthy, health.NetworkNotReady, 16 * time.Second, 0, notReady})
 		// A call between two of the kubelet's that hangs ends when the next is due.
 		w.fail("Status=hang")
-		w.expect(19900*time.Millisecond, moment{health.StateUnhealthy, health.NetworkNotReady, 19 * time.Second, 0, notReady})
+		w.expect(19900*time.Millisecond, moment{facts.StateUnhealthy, health.NetworkNotReady, 19 * time.Second, 0, notReady})
 		if s := w.d.Snapshot(time.Now()).Facts.Status; !s.InFlightSince.IsZero() {
 			t.Errorf("a Status has been under way since %s", s.InFlightSince.Sub(w.t0))
 		}
@@ -31,7 +32,7 @@ func TestConditionTrueAgain(t *testing.T) {
 		w.rt.SetCondition("NetworkReady", true, "", "")
 		w.at(24 * time.Second)
 		w.rt.SetCondition("NetworkReady", false, "R", "M")
-		w.expect(31500*time.Millisecond, moment{health.StateUnhealthy, health.NetworkNotReady, 31 * time.Second, 0, notReady})
+		w.expect(31500*time.Millisecond, moment{facts.StateUnhealthy, health.NetworkNotReady, 31 * time.Second, 0, notReady})
 		w.rt.SetCondition("NetworkReady", true, "", "")
 		w.expect(36*time.Second, well.seen(36*time.Second))
 	})

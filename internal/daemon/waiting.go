@@ -9,8 +9,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 )
@@ -30,8 +31,8 @@ const (
 // that hangs in a read of /proc keeps nothing from ending.
 func (d *Daemon) followChain(ctx context.Context) error {
 	var e *chain.Explorer // nil while no call hangs
-	var round bounded.Slot[health.Chain]
-	var last health.Symptom // zero for none
+	var round bounded.Slot[facts.Chain]
+	var last facts.Symptom // zero for none
 	var next time.Time
 	failed := ""
 	return eachTick(ctx, func() {
@@ -55,7 +56,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 		}
 		next = time.Now().Add(exploreEvery)
 		s := d.symptom(f, v, last)
-		c, err := round.Do(ctx, roundTimeout, func(context.Context) (health.Chain, error) { return e.Explore(ctx, s), nil })
+		c, err := round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) { return e.Explore(ctx, s), nil })
 		if err == nil {
 			d.publishChain(c)
 		} else if ctx.Err() == nil {
@@ -70,7 +71,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 
 // publishChain keeps a chain for the next judgement, which is made at once where the chain
 // leads to somebody else than before.
-func (d *Daemon) publishChain(c health.Chain) {
+func (d *Daemon) publishChain(c facts.Chain) {
 	was, is := d.chain.Swap(&c).Culprit(), c.Culprit()
 	if is != nil && (was == nil || was.Kind != is.Kind || was.Name != is.Name || was.PID != is.PID) {
 		d.news.Send()
@@ -78,7 +79,7 @@ func (d *Daemon) publishChain(c health.Chain) {
 }
 
 // symptom returns where the chain begins.
-func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) chain.Symptom {
+func (d *Daemon) symptom(f *facts.Facts, v *facts.Verdict, of facts.Symptom) chain.Symptom {
 	sandboxes := of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus
 	s := chain.Symptom{
 		Symptom:    of,
@@ -89,7 +90,7 @@ func (d *Daemon) symptom(f *health.Facts, v *health.Verdict, of health.Symptom) 
 		OthersAnswered: func() bool { // of.Operation hangs, and Version beside it is answered
 			v := d.version.Load()
 			answered := !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
-			return answered && of.Operation != health.EveryCall
+			return answered && of.Operation != facts.EveryCall
 		},
 	}
 	switch {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 )
@@ -30,7 +31,7 @@ func TestSweepBeforeTheHangCounts(t *testing.T) {
 			t.Errorf("%s, the chain ends: %q", s.Reason, s.ChainEnd)
 		}
 		w.fail("")
-		if s := w.at(list + 10*time.Second); s.State != health.StateHealthy || s.Facts.Evidence.Chain != nil {
+		if s := w.at(list + 10*time.Second); s.State != facts.StateHealthy || s.Facts.Evidence.Chain != nil {
 			t.Errorf("%s: %+v after the hang", s.State, s.Facts.Evidence.Chain)
 		}
 	})
@@ -83,7 +84,7 @@ func TestInspectionFollowedBeforeItHangs(t *testing.T) {
 			t.Errorf("%d calls for one inspection that hangs", asked()-before)
 		}
 		w.fail("")
-		if s := w.at(inspection + 20*time.Second); s.State != health.StateHealthy || s.Facts.Evidence.Chain != nil {
+		if s := w.at(inspection + 20*time.Second); s.State != facts.StateHealthy || s.Facts.Evidence.Chain != nil {
 			t.Errorf("%s: %+v after the hang", s.State, s.Facts.Evidence.Chain)
 		}
 	})

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -65,7 +65,7 @@ func TestWeek(t *testing.T) {
 			if made%100 == 0 {
 				t.Logf("%s: %d faults, %d flaps", at, made, flaps)
 			}
-			if s := w.at(at); s.Verdict.State != health.StateHealthy {
+			if s := w.at(at); s.Verdict.State != facts.StateHealthy {
 				t.Fatalf("at %s after fault %d: %s, %s", at, made, s.Verdict.State, s.Verdict.Reason)
 			}
 			at += time.Duration(r.Int64N(int64(10 * time.Minute)))

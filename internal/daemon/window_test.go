@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // allPhases: go test ./internal/daemon -run TestWindows -phases 6 -timeout 1h.
@@ -108,7 +108,7 @@ type windowRun struct {
 	t       *testing.T
 	missed  *atomic.Int64
 	began   time.Time
-	samples []health.Snapshot // four a second
+	samples []facts.Snapshot // four a second
 	api     []time.Time
 }
 
@@ -232,7 +232,7 @@ func (r *windowRun) exact() {
 	ready, open := true, time.Duration(0)
 	for _, s := range r.samples {
 		v, ns, d := &s.Verdict, s.Facts.NodeStatus, s.At.Sub(r.began)
-		if v.State == health.StateHealthy && (v.NotReadyIn != nil || v.NotReadyInLatest != nil) {
+		if v.State == facts.StateHealthy && (v.NotReadyIn != nil || v.NotReadyInLatest != nil) {
 			t.Fatalf("%s: a healthy verdict counts down to NotReady", d)
 		}
 		if v.RulesFailIn != nil && v.NodeReady && v.NotReadyIn == nil {
@@ -333,7 +333,7 @@ func TestWindowKeepsItsEnd(t *testing.T) {
 				for d := 250 * time.Millisecond; ; d += 250 * time.Millisecond {
 					s := w.at(20*time.Second + d)
 					v := &s.Verdict
-					if v.State != health.StateUnhealthy && d < 200*time.Second {
+					if v.State != facts.StateUnhealthy && d < 200*time.Second {
 						continue
 					}
 					if !v.NodeReady {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // Unsafe says why subscribing to a runtime's events does harm even by lease, and
@@ -14,13 +14,13 @@ import (
 // containerEventsChan): each event goes to one of them, so every event that
 // plegd gets is one that the kubelet does not. 1.6 has no events, and says so
 // itself; 2.x has a queue for each.
-func Unsafe(r health.Runtime) string {
+func Unsafe(r facts.Runtime) string {
 	if r.Name != "containerd" {
 		return ""
 	}
 	const remedy = "--events=off ends this message, containerd 2.x ends its cause, and --events-allow-unsafe is for a " +
 		"node whose kubelet uses no events"
-	switch v, ok := health.ParseVersion(r.Version); {
+	switch v, ok := facts.ParseVersion(r.Version); {
 	case !ok:
 		return fmt.Sprintf("containerd says that it is version %q: one of 1.7 would hand plegd the kubelet's events; %s",
 			r.Version, remedy)

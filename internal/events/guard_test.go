@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 func TestUnsafe(t *testing.T) {
@@ -14,7 +14,7 @@ func TestUnsafe(t *testing.T) {
 		"2.0.0": false, "v2.4.2": false, "2.1.9~ds1": false, "v2.4.2+unknown": false, "2.0-rc.1": false,
 		"": true, "main": true, "v1.x": true,
 	} {
-		why := Unsafe(health.Runtime{Name: "containerd", Version: version})
+		why := Unsafe(facts.Runtime{Name: "containerd", Version: version})
 		if (why != "") != unsafe {
 			t.Errorf("containerd %q: %q, want unsafe %t", version, why, unsafe)
 		}
@@ -23,7 +23,7 @@ func TestUnsafe(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"cri-o", "docker", ""} {
-		if why := Unsafe(health.Runtime{Name: name, Version: "1.7.0"}); why != "" {
+		if why := Unsafe(facts.Runtime{Name: name, Version: "1.7.0"}); why != "" {
 			t.Errorf("%q: %s", name, why)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -52,7 +52,7 @@ const (
 
 // Source is the runtime's event stream.
 type Source interface {
-	Version(context.Context) (health.Runtime, error)
+	Version(context.Context) (facts.Runtime, error)
 	ContainerEvents(ctx context.Context, lease time.Duration, each func(cri.EventType, string)) (cri.StreamEnd, error)
 }
 
@@ -80,7 +80,7 @@ type Options struct {
 	Rely bool
 }
 
-// The phases of the subscription (health.Events).
+// The phases of the subscription (facts.Events).
 const (
 	Waiting     = "waiting"      // no stream has held yet
 	Streaming   = "streaming"    // a stream holds
@@ -97,7 +97,7 @@ type Subscriber struct {
 	unended int // streams in a row that the runtime did not end
 
 	mu    sync.Mutex // guards the following fields
-	state health.Events
+	state facts.Events
 	held  bool // a stream has held: a runtime that ends one at once has failed
 }
 
@@ -109,12 +109,12 @@ func New(opts Options) *Subscriber {
 	}
 	return &Subscriber{
 		opts: opts, began: now,
-		state: health.Events{Mode: opts.Mode, Phase: Waiting, Since: now, Received: received},
+		state: facts.Events{Mode: opts.Mode, Phase: Waiting, Since: now, Received: received},
 	}
 }
 
 // State returns the state of the subscription. It never blocks.
-func (s *Subscriber) State() *health.Events {
+func (s *Subscriber) State() *facts.Events {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := s.state
@@ -170,7 +170,7 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 		return s.without(EndsAtOnce,
 			"the runtime ends the event stream at once: its events are off (CRI-O: enable_pod_events)", retryNone)
 	case end == cri.StreamClosed:
-		return s.failed(&health.CallError{
+		return s.failed(&facts.CallError{
 			Operation: cri.OpContainerEvents, Code: cri.CodeOK, Message: "the runtime ended the stream",
 		})
 	}
@@ -181,7 +181,7 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	return s.failed(e)
 }
 
-func (s *Subscriber) version(ctx context.Context) (health.Runtime, error) {
+func (s *Subscriber) version(ctx context.Context) (facts.Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	return s.opts.Source.Version(ctx)
@@ -217,7 +217,7 @@ func (s *Subscriber) receive(kind cri.EventType, uid string) {
 }
 
 // enter changes the phase and the rest of the state. It returns the new state.
-func (s *Subscriber) enter(phase, detail string, change func(*health.Events)) (is health.Events) {
+func (s *Subscriber) enter(phase, detail string, change func(*facts.Events)) (is facts.Events) {
 	s.mu.Lock()
 	was := s.state
 	if s.state.Detail = detail; was.Phase != phase {
@@ -234,7 +234,7 @@ func (s *Subscriber) enter(phase, detail string, change func(*health.Events)) (i
 
 // holds notes that a stream holds.
 func (s *Subscriber) holds() {
-	s.enter(Streaming, "", func(e *health.Events) {
+	s.enter(Streaming, "", func(e *facts.Events) {
 		if !e.InUse { // the kubelet counts until it falls back
 			e.Failures = 0
 		}
@@ -244,8 +244,8 @@ func (s *Subscriber) holds() {
 
 // failed notes a failed stream as the kubelet does: a relist now, and after the
 // fifth failure the generic loop. It returns the delay until the next stream.
-func (s *Subscriber) failed(err *health.CallError) time.Duration {
-	is := s.enter(Broken, err.Message, func(e *health.Events) {
+func (s *Subscriber) failed(err *facts.CallError) time.Duration {
+	is := s.enter(Broken, err.Message, func(e *facts.Events) {
 		e.Failures++
 		e.Errors++
 		e.LastFailed, e.LastErr = time.Now(), err
@@ -262,7 +262,7 @@ func (s *Subscriber) failed(err *health.CallError) time.Duration {
 // without continues without events. It returns the delay until the next attempt.
 func (s *Subscriber) without(phase, why string, delay time.Duration) time.Duration {
 	s.unended = 0
-	s.enter(phase, why, func(e *health.Events) {
+	s.enter(phase, why, func(e *facts.Events) {
 		e.Failures, e.InUse, e.FellBack, s.held = 0, false, false, false
 	})
 	return delay

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,7 +24,7 @@ type runtime struct {
 	t0 time.Time
 
 	mu      sync.Mutex
-	version health.Runtime
+	version facts.Runtime
 	down    error
 	frozen  bool // answers nothing, and ends no stream
 	noEnd   bool // ends no stream at its deadline
@@ -36,7 +36,7 @@ type runtime struct {
 }
 
 func newRuntime() *runtime {
-	return &runtime{t0: time.Now(), version: health.Runtime{Name: "containerd", Version: "2.4.2"}, open: map[int]func(cri.EventType, string){}}
+	return &runtime{t0: time.Now(), version: facts.Runtime{Name: "containerd", Version: "2.4.2"}, open: map[int]func(cri.EventType, string){}}
 }
 
 func (r *runtime) set(change func()) {
@@ -45,13 +45,13 @@ func (r *runtime) set(change func()) {
 	change()
 }
 
-func (r *runtime) Version(ctx context.Context) (health.Runtime, error) {
+func (r *runtime) Version(ctx context.Context) (facts.Runtime, error) {
 	r.mu.Lock()
 	v, down, frozen := r.version, r.down, r.frozen
 	r.mu.Unlock()
 	if frozen {
 		<-ctx.Done()
-		return v, &health.CallError{Code: cri.CodeDeadlineExceeded}
+		return v, &facts.CallError{Code: cri.CodeDeadlineExceeded}
 	}
 	return v, down
 }
@@ -174,7 +174,7 @@ func TestFallBack(t *testing.T) {
 		}
 		r.set(func() {
 			r.end = func(int) (time.Duration, cri.StreamEnd, error) {
-				return 2 * time.Second, cri.StreamFailed, &health.CallError{Code: cri.CodeUnavailable}
+				return 2 * time.Second, cri.StreamFailed, &facts.CallError{Code: cri.CodeUnavailable}
 			}
 		})
 		pause(30 * time.Second)
@@ -239,10 +239,10 @@ func TestNoSubscription(t *testing.T) {
 		most   int // streams in a minute
 	}{
 		"containerd 1.7": {func(r *runtime) { r.version.Version = "1.7.2" }, Refused, 0},
-		"unimplemented":  {ends(cri.StreamFailed, &health.CallError{Code: cri.CodeUnimplemented}), Unsupported, 1},
+		"unimplemented":  {ends(cri.StreamFailed, &facts.CallError{Code: cri.CodeUnimplemented}), Unsupported, 1},
 		"ends at once":   {ends(cri.StreamClosed, nil), EndsAtOnce, 7},
 		"no deadlines":   {func(r *runtime) { r.noEnd = true }, Refused, 5},
-		"no runtime":     {func(r *runtime) { r.down = &health.CallError{Code: cri.CodeUnavailable} }, Waiting, 0},
+		"no runtime":     {func(r *runtime) { r.down = &facts.CallError{Code: cri.CodeUnavailable} }, Waiting, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

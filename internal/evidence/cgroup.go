@@ -6,8 +6,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -44,15 +44,15 @@ type counters map[string]uint64
 // none. It needs no privilege. A controller that is not there leaves its numbers at 0. It is an
 // error when the cgroup cannot be found: plegd then sees another cgroup namespace, or another
 // /sys, than the node's.
-func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[health.Cgroup] {
+func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[facts.Cgroup] {
 	c := &cgroupSource{pid: pid, tree: proc.NewCgroupTree(procfs, sysfs)}
-	return NewWatch(Spec[health.Cgroup]{
+	return NewWatch(Spec[facts.Cgroup]{
 		Name: name, Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
-		Gather: c.gather, Store: func(e *health.Evidence, v *health.Cgroup) { e.Cgroup = v },
+		Gather: c.gather, Store: func(e *facts.Evidence, v *facts.Cgroup) { e.Cgroup = v },
 	})
 }
 
-func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
+func (s *cgroupSource) gather(context.Context) (*facts.Cgroup, error) {
 	m, err := s.tree.Of(s.pid())
 	switch {
 	case proc.Gone(err): // it has just ended, or is not known
@@ -60,7 +60,7 @@ func (s *cgroupSource) gather(context.Context) (*health.Cgroup, error) {
 	case err != nil:
 		return nil, err
 	}
-	v := &health.Cgroup{At: time.Now(), Path: m.Main()}
+	v := &facts.Cgroup{At: time.Now(), Path: m.Main()}
 	if path, frozen := s.tree.Frozen(m); frozen {
 		v.Path, v.Frozen, s.frozenAt = path, true, v.At
 	}
@@ -102,7 +102,7 @@ func (s *cgroupSource) rise(level string, now counters, n int) iter.Seq2[counter
 // The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
 // small quota by a tick may wait for many periods until then: while periods increase and
 // the time does not, it has not run in any of them.
-func (s *cgroupSource) throttling(m proc.Cgroups, v *health.Cgroup) {
+func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 	for dir := range s.tree.Up(m, "cpu") {
 		stat, ok := proc.ReadCPUStat(dir)
 		if !ok {
@@ -131,10 +131,10 @@ func (s *cgroupSource) throttling(m proc.Cgroups, v *health.Cgroup) {
 
 // memoryLimits fills in the levels that limit the cgroup's memory. Before Linux 5.2 there is
 // no memory.events.local, and memory.events counts the levels below, too.
-func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *health.Cgroup) {
+func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *facts.Cgroup) {
 	for dir, path := range s.tree.Up(m, "memory") {
 		limit := func(file string) int64 { return proc.Limit(dir + "/memory." + file) }
-		l := health.MemoryLimit{Path: path, High: limit("high"), Max: cmp.Or(limit("max"), limit("limit_in_bytes"))}
+		l := facts.MemoryLimit{Path: path, High: limit("high"), Max: cmp.Or(limit("max"), limit("limit_in_bytes"))}
 		if l.High == 0 && l.Max == 0 {
 			continue
 		}
@@ -161,12 +161,12 @@ func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *health.Cgroup) {
 
 // pressure returns the pressure of the cgroup itself; nil where the kernel has none. v1 has it
 // where v2's hierarchy is mounted beside it. That of a hierarchy's root is the node's.
-func (s *cgroupSource) pressure(m proc.Cgroups) *health.CgroupPressure {
+func (s *cgroupSource) pressure(m proc.Cgroups) *facts.CgroupPressure {
 	base, path := s.tree.Base(m, "")
 	if base == "" || path == "/" {
 		return nil
 	}
-	p := &health.CgroupPressure{}
+	p := &facts.CgroupPressure{}
 	p.CPUSome = proc.Pressure(base+path+"/cpu.pressure", "some")
 	p.MemoryFull = proc.Pressure(base+path+"/memory.pressure", "full")
 	p.IOSome = proc.Pressure(base+path+"/io.pressure", "some")

@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -28,7 +28,7 @@ func TestCgroupMemoryV2(t *testing.T) {
 	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
 	w := cgroupOf(t, sysfs, v2Cgroups)
 	root := "fs/cgroup"
-	set := func(high, most, refaults int) []health.MemoryLimit {
+	set := func(high, most, refaults int) []facts.MemoryLimit {
 		t.Helper()
 		evidencetest.WriteTree(t, sysfs, map[string]string{
 			root + runtimeCgroup + "/memory.current":      "104882176\n",
@@ -45,7 +45,7 @@ func TestCgroupMemoryV2(t *testing.T) {
 		})
 		return gatherCgroup(t, w).MemoryLimits
 	}
-	want := []health.MemoryLimit{
+	want := []facts.MemoryLimit{
 		{Path: runtimeCgroup, Usage: 104882176, High: 104857600},
 		{Path: slice, Usage: 314572800, Max: 314572800},
 	}
@@ -53,7 +53,7 @@ func TestCgroupMemoryV2(t *testing.T) {
 		t.Errorf("nothing to compare with: %s", diff)
 	}
 	want[0].HighEvents, want[1].MaxEvents, want[1].OOMKills = 21, 4, 2
-	withoutRefaults := cmpopts.IgnoreFields(health.MemoryLimit{}, "Refaults")
+	withoutRefaults := cmpopts.IgnoreFields(facts.MemoryLimit{}, "Refaults")
 	got := set(1021, 14, 5900)
 	if diff := cmp.Diff(want, got, withoutRefaults); diff != "" || got[0].Refaults < 100 || got[1].Refaults != 0 {
 		t.Errorf("%s; refaults %+v", diff, got)
@@ -96,7 +96,7 @@ func TestCgroupMemoryEvents(t *testing.T) {
 func TestCgroupMemoryV1(t *testing.T) {
 	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v1")
 	w := cgroupOf(t, sysfs, v1Cgroups)
-	set := func(failures, underOOM int) []health.MemoryLimit {
+	set := func(failures, underOOM int) []facts.MemoryLimit {
 		t.Helper()
 		dir := "fs/cgroup/memory" + slice
 		evidencetest.WriteTree(t, sysfs, map[string]string{
@@ -108,7 +108,7 @@ func TestCgroupMemoryV1(t *testing.T) {
 		return gatherCgroup(t, w).MemoryLimits
 	}
 	set(2450, 0)
-	want := []health.MemoryLimit{{Path: slice, Usage: 10182656, Max: 10186752, MaxEvents: 277, OOM: true}}
+	want := []facts.MemoryLimit{{Path: slice, Usage: 10182656, Max: 10186752, MaxEvents: 277, OOM: true}}
 	if diff := cmp.Diff(want, set(2727, 1)); diff != "" {
 		t.Error(diff)
 	}
@@ -117,7 +117,7 @@ func TestCgroupMemoryV1(t *testing.T) {
 // TestCgroupPressure: the runtime's own, on v2 and beside v1; that of the root is
 // the node's.
 func TestCgroupPressure(t *testing.T) {
-	want := &health.CgroupPressure{CPUSome: 12.5, MemoryFull: 91.44, IOSome: -1}
+	want := &facts.CgroupPressure{CPUSome: 12.5, MemoryFull: 91.44, IOSome: -1}
 	for _, tt := range []struct{ name, sysfs, cgroups, root string }{
 		{"v2", "testdata/cgroup_v2", v2Cgroups, "fs/cgroup"},
 		{"hybrid", "testdata/cgroup_hybrid", v1Cgroups + v2Cgroups, "fs/cgroup/unified"},

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -25,14 +25,14 @@ const (
 
 // cgroupOf is the source over a fixture tree, of a process that is in the
 // cgroups of content, P being the runtime's.
-func cgroupOf(t *testing.T, sysfs, content string) *Watch[health.Cgroup] {
+func cgroupOf(t *testing.T, sysfs, content string) *Watch[facts.Cgroup] {
 	t.Helper()
 	proc := t.TempDir()
 	evidencetest.WriteTree(t, proc, map[string]string{"42/cgroup": strings.ReplaceAll(content, "P\n", runtimeCgroup+"\n")})
 	return newCgroup("cgroup", proc, sysfs, func() int { return 42 })
 }
 
-func gatherCgroup(t *testing.T, w *Watch[health.Cgroup]) *health.Cgroup {
+func gatherCgroup(t *testing.T, w *Watch[facts.Cgroup]) *facts.Cgroup {
 	t.Helper()
 	v, err := w.spec.Gather(t.Context())
 	if err != nil {
@@ -44,37 +44,37 @@ func gatherCgroup(t *testing.T, w *Watch[health.Cgroup]) *health.Cgroup {
 func TestCgroupLayouts(t *testing.T) {
 	tests := []struct {
 		name, sysfs, cgroups string
-		want                 health.Cgroup
+		want                 facts.Cgroup
 	}{
 		{
 			"v1: the slice is nearer to its limit of tasks", "testdata/cgroup_v1", v1Cgroups,
-			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 90, PIDsMax: 100},
+			facts.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 90, PIDsMax: 100},
 		},
 		{
 			"v1, cpu and cpuacct in one", "testdata/cgroup_joint", jointCgroups,
-			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second},
+			facts.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second},
 		},
 		{
 			"v2: the own limit of memory is nearer, and none of tasks", "testdata/cgroup_v2", v2Cgroups,
-			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 40, MemoryLimits: []health.MemoryLimit{{Path: runtimeCgroup, Usage: 300000000, Max: 400000000}, {Path: "/system.slice", Usage: 700000000, Max: 4000000000}}},
+			facts.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second, PIDs: 40, MemoryLimits: []facts.MemoryLimit{{Path: runtimeCgroup, Usage: 300000000, Max: 400000000}, {Path: "/system.slice", Usage: 700000000, Max: 4000000000}}},
 		},
 		{
 			"hybrid: frozen by v2, the rest by v1", "testdata/cgroup_hybrid", v1Cgroups + v2Cgroups,
-			health.Cgroup{Path: runtimeCgroup, Frozen: true, ThrottledTotal: 5 * time.Second, PIDs: 7, PIDsMax: 10, MemoryLimits: []health.MemoryLimit{{Path: runtimeCgroup, Usage: 5, Max: 50}}},
+			facts.Cgroup{Path: runtimeCgroup, Frozen: true, ThrottledTotal: 5 * time.Second, PIDs: 7, PIDsMax: 10, MemoryLimits: []facts.MemoryLimit{{Path: runtimeCgroup, Usage: 5, Max: 50}}},
 		},
 		{
 			"hybrid: v1 says less than all", "testdata/cgroup_hybrid", "3:cpu:P\n0::/\n",
-			health.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second},
+			facts.Cgroup{Path: runtimeCgroup, ThrottledTotal: 5 * time.Second},
 		},
 		{
 			"v2: the root has no limits", "testdata/cgroup_v2", "0::/\n",
-			health.Cgroup{Path: "/"},
+			facts.Cgroup{Path: "/"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := gatherCgroup(t, cgroupOf(t, tt.sysfs, tt.cgroups))
-			if diff := cmp.Diff(tt.want, *got, cmpopts.IgnoreFields(health.Cgroup{}, "At", "FrozenAt")); diff != "" {
+			if diff := cmp.Diff(tt.want, *got, cmpopts.IgnoreFields(facts.Cgroup{}, "At", "FrozenAt")); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -115,7 +115,7 @@ func TestCgroupThrottled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sysfs := evidencetest.CopyTree(t, v.sysfs)
 				w, dir := cgroupOf(t, sysfs, v.cgroups), v.root+tt.level+"/"
-				var got *health.Cgroup
+				var got *facts.Cgroup
 				for i, s := range tt.steps {
 					time.Sleep(time.Second)
 					files := map[string]string{dir + "cpu.stat": fmt.Sprintf(v.format, s.periods, s.throttled, s.usec), dir + v.file: "1000 100000\n"}

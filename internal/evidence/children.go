@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -51,17 +51,17 @@ type childrenSource struct {
 // A shim counts when the runtime, or a process that the runtime descends from, is its
 // parent: shims are left to these when the process that started them ends. So those of
 // a runtime in a pod do not count.
-func newChildren(c *childrenSource) *Watch[health.Children] {
+func newChildren(c *childrenSource) *Watch[facts.Children] {
 	c.up, c.tree = proc.Uptime, proc.NewCgroupTree(c.procfs, c.sysfs)
-	return NewWatch(Spec[health.Children]{
+	return NewWatch(Spec[facts.Children]{
 		// Calm is what a stopped shim that nothing else shows may wait.
 		Name: "children", Every: 1, Calm: 3, Timeout: time.Second, Gather: c.gather,
-		Again: func(v *health.Children) bool { return len(c.stuck) > 0 },
-		Store: func(e *health.Evidence, v *health.Children) { e.Children = v },
+		Again: func(v *facts.Children) bool { return len(c.stuck) > 0 },
+		Store: func(e *facts.Evidence, v *facts.Children) { e.Children = v },
 	})
 }
 
-func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
+func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 	runtime := c.process.PID()
 	if runtime == 0 {
 		return nil, ErrNoData
@@ -85,10 +85,10 @@ func (c *childrenSource) gather(ctx context.Context) (*health.Children, error) {
 		c.shims, c.helpers = c.alive(c.shims), c.alive(c.helpers)
 	}
 	now, up := time.Now(), c.up()
-	v := &health.Children{At: now, Shims: len(c.shims), Stuck: longest(c.stuckShims(now))}
+	v := &facts.Children{At: now, Shims: len(c.shims), Stuck: longest(c.stuckShims(now))}
 	for _, s := range c.helpers {
 		if started := proc.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
-			v.Old = append(v.Old, health.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
+			v.Old = append(v.Old, facts.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
 		}
 	}
 	v.Old = longest(v.Old)
@@ -173,7 +173,7 @@ type stuckShim struct {
 // stuckShims returns the shims that are stuck. One that looks asleep is read more closely
 // in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
 // two samples without another one in between: a healthy one waits for a disk at times.
-func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
+func (c *childrenSource) stuckShims(now time.Time) (out []facts.Child) {
 	c.turn = (c.turn + 1) % max(1, len(c.shims))
 	closely, found := map[proc.ID]bool{}, map[stuckShim]proc.Process{}
 	for is := range c.stuck {
@@ -188,7 +188,7 @@ func (c *childrenSource) stuckShims(now time.Time) (out []health.Child) {
 	for is, since := range c.stuck {
 		if s := found[is]; is.tid == 0 || since.Before(now) {
 			sandbox := s.ShimID(c.table.Args(is.id))
-			out = append(out, health.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: since, Sandbox: sandbox})
+			out = append(out, facts.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: since, Sandbox: sandbox})
 		}
 	}
 	return out
@@ -226,7 +226,7 @@ func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
 		s, err := proc.ReadStat(dir, tid)
 		switch {
 		case err != nil:
-		case s.State == 'D', s.State == 'S' && !idles(dir, &health.BlockedThread{TID: tid}):
+		case s.State == 'D', s.State == 'S' && !idles(dir, &facts.BlockedThread{TID: tid}):
 			return string(s.State), tid
 		}
 	}
@@ -234,8 +234,8 @@ func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
 }
 
 // longest returns the few children that have been in their state for longest.
-func longest(all []health.Child) []health.Child {
-	slices.SortFunc(all, func(a, b health.Child) int {
+func longest(all []facts.Child) []facts.Child {
+	slices.SortFunc(all, func(a, b facts.Child) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.PID, b.PID))
 	})
 	return all[:min(len(all), keptChildren)]

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -26,7 +26,7 @@ func process(t *testing.T, root string, pid, ppid int, comm string, state byte, 
 	evidencetest.WriteTree(t, root, files)
 }
 
-func pidsOf(children []health.Child) []int {
+func pidsOf(children []facts.Child) []int {
 	var out []int
 	for _, c := range children {
 		out = append(out, c.PID)
@@ -96,7 +96,7 @@ func TestChildrenBlockedThread(t *testing.T) {
 	}
 	thread('D', 5)
 	w := childrenOf(root, "testdata/none", 100)
-	var c *health.Child
+	var c *facts.Child
 	for range 22 {
 		if c = childPID(gatherChildren(t, w).Stuck, 219); c != nil {
 			break

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -32,7 +32,7 @@ func childrenOf(procfs, sysfs string, pid int) *childrenSource {
 	return c
 }
 
-func gatherChildren(t *testing.T, w *childrenSource) *health.Children {
+func gatherChildren(t *testing.T, w *childrenSource) *facts.Children {
 	t.Helper()
 	w.runtime = 0 // so that it reads the processes again
 	v, err := w.gather(t.Context())
@@ -43,7 +43,7 @@ func gatherChildren(t *testing.T, w *childrenSource) *health.Children {
 }
 
 // childPID returns the child of a pid, nil when it is not there.
-func childPID(in []health.Child, pid int) *health.Child {
+func childPID(in []facts.Child, pid int) *facts.Child {
 	for i := range in {
 		if in[i].PID == pid {
 			return &in[i]
@@ -61,8 +61,8 @@ func TestChildrenFixture(t *testing.T) {
 		t.Error("3008 is said to be in D at first sight")
 	}
 	v := gatherChildren(t, w)
-	byPID := cmpopts.SortSlices(func(a, b health.Child) bool { return a.PID < b.PID })
-	stuck := []health.Child{
+	byPID := cmpopts.SortSlices(func(a, b facts.Child) bool { return a.PID < b.PID })
+	stuck := []facts.Child{
 		{PID: 3000, Comm: "containerd-shim", State: "F", Since: first.At}, // its cgroup is frozen
 		{PID: 3001, Comm: "containerd-shim", State: "T", Since: first.At},
 		{PID: 3008, Comm: "conmonrs", State: "D", Since: first.At},
@@ -71,7 +71,7 @@ func TestChildrenFixture(t *testing.T) {
 	if diff := cmp.Diff(stuck, v.Stuck, byPID); diff != "" || v.Shims != 6 {
 		t.Errorf("%d shims, stuck: %s", v.Shims, diff)
 	}
-	old := []health.Child{ // longest first
+	old := []facts.Child{ // longest first
 		{PID: 3013, Comm: "bridge", State: "D", Since: v.At.Add(65*time.Second - fixtureUp)},
 		{PID: 3003, Comm: "runc", State: "S", Since: v.At.Add(70*time.Second - fixtureUp)},
 	}

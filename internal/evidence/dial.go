@@ -16,7 +16,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -38,7 +38,7 @@ type DialOptions struct {
 	// Observer is called for the Version calls, Done for each probe that ended and once
 	// for a probe that stays unanswered.
 	Observer cri.Observer
-	Done     func(health.Probe)
+	Done     func(facts.Probe)
 
 	// ping asks the Docker API. Else the call is Version, which anyGRPC need not serve: the
 	// CRI plugin of dockerd's containerd may be off.
@@ -51,7 +51,7 @@ type DialOptions struct {
 // stays fine while no client can connect.
 type Dialer struct {
 	opts DialOptions
-	last atomic.Pointer[health.HopProbe]
+	last atomic.Pointer[facts.HopProbe]
 	peer atomic.Pointer[cri.DialResult] // the last connection that was made
 	path atomic.Pointer[string]         // of the last turn
 	// moved holds the news that another socket listens at the path: a connection that waits
@@ -62,18 +62,18 @@ type Dialer struct {
 // NewDialer returns a Dialer that has yet to run.
 func NewDialer(opts DialOptions) *Dialer {
 	d := &Dialer{opts: opts, kick: bounded.NewSignal(), moved: bounded.NewSignal()}
-	d.last.Store(&health.HopProbe{})
+	d.last.Store(&facts.HopProbe{})
 	d.path.Store(new(string))
 	return d
 }
 
 // Last returns the last probe. It never waits.
-func (d *Dialer) Last() health.Probe { return d.last.Load().Probe }
+func (d *Dialer) Last() facts.Probe { return d.last.Load().Probe }
 
 // Source returns its state as that of a source: that a probe fails is an answer.
-func (d *Dialer) Source() (s health.Source, ok bool) {
+func (d *Dialer) Source() (s facts.Source, ok bool) {
 	p := d.Last()
-	return health.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings + p.RPC}, !p.At.IsZero()
+	return facts.Source{Up: true, At: p.At, Duration: p.Connect + p.Settings + p.RPC}, !p.At.IsZero()
 }
 
 // ProbeNow asks for a probe now rather than at the end of the period.
@@ -99,14 +99,14 @@ func (d *Dialer) turn(ctx context.Context) time.Duration {
 	path := ""
 	_ = bounded.Recovered(func() error { path = d.opts.Path(); return nil }) // without one there is no probe
 	if old := *d.path.Swap(&path); old != path && old != "" {
-		d.last.Store(&health.HopProbe{})
+		d.last.Store(&facts.HopProbe{})
 		d.peer.Store(nil)
 	}
 	if path == "" {
 		return max(d.opts.Period, searchPathEvery)
 	}
 	d.probe(ctx, path)
-	if d.Last().Stage == health.StageConnect {
+	if d.Last().Stage == facts.StageConnect {
 		return min(d.opts.Period, retryRefused)
 	}
 	return d.opts.Period
@@ -135,11 +135,11 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 			return
 		case <-late:
 			if waits = a.answered.Load() == nil && len(done) == 0; waits {
-				d.publish(ctx, health.Probe{At: begin, Stage: health.StageSettings, Cause: health.CauseTimeout})
+				d.publish(ctx, facts.Probe{At: begin, Stage: facts.StageSettings, Cause: facts.CauseTimeout})
 			}
 		case err := <-done:
 			if !waits || err == nil || a.answered.Load() != nil {
-				d.publish(ctx, d.result(a, health.Probe{At: begin}, path, err))
+				d.publish(ctx, d.result(a, facts.Probe{At: begin}, path, err))
 			}
 			return
 		}
@@ -189,18 +189,18 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 }
 
 // result fills in a probe that ended with err.
-func (d *Dialer) result(a *attempt, p health.Probe, path string, err error) health.Probe {
+func (d *Dialer) result(a *attempt, p facts.Probe, path string, err error) facts.Probe {
 	dial, answered, now := cmp.Or(a.dial.Load(), &cri.DialResult{At: p.At}), a.answered.Load(), time.Now()
-	p.Stage, p.Connect = health.StageRPC, dial.Duration
+	p.Stage, p.Connect = facts.StageRPC, dial.Duration
 	switch {
 	case dial.Err != nil: // also where the runtime ended before the call, which made a connection of its own
-		p.Stage = health.StageConnect
+		p.Stage = facts.StageConnect
 		p.Cause, p.Detail = ConnectCause(dial.Err, path)
 		return p
 	case d.opts.ping:
 		p.RPC = now.Sub(dial.At)
 	case answered == nil:
-		p.Stage, p.Settings = health.StageSettings, now.Sub(dial.At)
+		p.Stage, p.Settings = facts.StageSettings, now.Sub(dial.At)
 	default:
 		p.Settings, p.RPC = answered.Sub(dial.At), now.Sub(*answered)
 	}
@@ -214,7 +214,7 @@ func (d *Dialer) result(a *attempt, p health.Probe, path string, err error) heal
 }
 
 // publish stores a probe as the last one and passes it to Done.
-func (d *Dialer) publish(ctx context.Context, p health.Probe) {
+func (d *Dialer) publish(ctx context.Context, p facts.Probe) {
 	if ctx.Err() != nil {
 		return // plegd is stopping: the probe is no evidence about the runtime
 	}
@@ -230,7 +230,7 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 			p.FailedSince, p.Failures = before.FailedSince, before.Failures+1
 		}
 		p.ForeignAt = before.ForeignAt
-		if p.Cause == health.CauseProtocol || p.Cause == health.CauseUnimplemented {
+		if p.Cause == facts.CauseProtocol || p.Cause == facts.CauseUnimplemented {
 			p.ForeignAt = p.At
 		}
 	}
@@ -240,47 +240,47 @@ func (d *Dialer) publish(ctx context.Context, p health.Probe) {
 }
 
 // ConnectCause returns why connect(2) to the socket at path failed; CauseNone for a nil error.
-func ConnectCause(err error, path string) (health.Cause, string) {
+func ConnectCause(err error, path string) (facts.Cause, string) {
 	switch {
 	case err == nil:
-		return health.CauseNone, ""
+		return facts.CauseNone, ""
 	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ENOTDIR):
-		return health.CauseMissing, path + ": no such file or directory"
+		return facts.CauseMissing, path + ": no such file or directory"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if info, statErr := os.Stat(path); statErr == nil && info.Mode()&os.ModeSocket == 0 {
-			return health.CauseNotSocket, fmt.Sprintf("%s is not a socket, its mode is %s", path, info.Mode())
+			return facts.CauseNotSocket, fmt.Sprintf("%s is not a socket, its mode is %s", path, info.Mode())
 		}
-		return health.CauseRefused, path + ": connection refused: nobody listens"
+		return facts.CauseRefused, path + ": connection refused: nobody listens"
 	case errors.Is(err, syscall.EPROTOTYPE):
-		return health.CauseNotSocket, path + " is a socket of another type, not a stream socket"
+		return facts.CauseNotSocket, path + " is a socket of another type, not a stream socket"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return health.CausePermissionDenied, fmt.Sprintf("%s: permission denied for uid %d", path, os.Geteuid())
+		return facts.CausePermissionDenied, fmt.Sprintf("%s: permission denied for uid %d", path, os.Geteuid())
 	case errors.Is(err, syscall.EAGAIN):
-		return health.CauseQueueFull, path + ": the accept queue is full (EAGAIN)"
+		return facts.CauseQueueFull, path + ": the accept queue is full (EAGAIN)"
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded): // net's own is the latter
-		return health.CauseTimeout, path + ": connect took too long"
+		return facts.CauseTimeout, path + ": connect took too long"
 	default:
-		return health.CauseError, err.Error()
+		return facts.CauseError, err.Error()
 	}
 }
 
 // answerCause returns why a connection that was made failed.
-func answerCause(err error) (health.Cause, string) {
+func answerCause(err error) (facts.Cause, string) {
 	switch e := cri.AsError(err); {
 	case e.NotInitialized:
-		return health.CauseNotInitialized, e.Message
+		return facts.CauseNotInitialized, e.Message
 	case cri.Foreign(e):
-		return health.CauseProtocol, "the other end does not speak gRPC"
+		return facts.CauseProtocol, "the other end does not speak gRPC"
 	case strings.HasPrefix(e.Message, "malformed "): // net/http
-		return health.CauseProtocol, "the other end does not speak HTTP"
+		return facts.CauseProtocol, "the other end does not speak HTTP"
 	case e.Code == cri.CodeUnimplemented:
-		return health.CauseUnimplemented, e.Message
+		return facts.CauseUnimplemented, e.Message
 	case e.Code == cri.CodeDeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
-		return health.CauseTimeout, "no answer to Version"
+		return facts.CauseTimeout, "no answer to Version"
 	case (e.Code == cri.CodeUnavailable || e.Code == cri.CodeUnknown) && closed.MatchString(e.Message):
-		return health.CauseClosed, "the other end closed the connection"
+		return facts.CauseClosed, "the other end closed the connection"
 	default:
-		return health.CauseError, plain.Cut(err.Error())
+		return facts.CauseError, plain.Cut(err.Error())
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -28,8 +28,8 @@ const (
 type probes struct {
 	*Dialer
 
-	done  chan health.Probe
-	all   []health.Probe
+	done  chan facts.Probe
+	all   []facts.Probe
 	calls chan cri.Call
 	stop  func()
 }
@@ -37,7 +37,7 @@ type probes struct {
 func (p *probes) CallDone(c cri.Call) { p.calls <- c }
 
 // told returns all probes so far.
-func (p *probes) told() []health.Probe {
+func (p *probes) told() []facts.Probe {
 	for len(p.done) > 0 {
 		p.all = append(p.all, <-p.done)
 	}
@@ -45,26 +45,26 @@ func (p *probes) told() []health.Probe {
 }
 
 // next waits for a probe that ends.
-func (p *probes) next(t *testing.T) health.Probe {
+func (p *probes) next(t *testing.T) facts.Probe {
 	t.Helper()
 	select {
 	case d := <-p.done:
 		return d
 	case <-time.After(20 * time.Second):
 		t.Fatal("no probe ended in 20s")
-		return health.Probe{}
+		return facts.Probe{}
 	}
 }
 
 // probe runs a Dialer on a runtime until the test ends.
 func probe(t *testing.T, opts DialOptions) *probes {
 	t.Helper()
-	p := &probes{done: make(chan health.Probe, 10000), calls: make(chan cri.Call, 10000)}
+	p := &probes{done: make(chan facts.Probe, 10000), calls: make(chan cri.Call, 10000)}
 	if opts.Path == nil {
 		opts.Path = func() string { return "/run/fakeruntime/fakeruntime.sock" }
 	}
 	opts.Period, opts.Timeout = cmp.Or(opts.Period, period), cmp.Or(opts.Timeout, timeout)
-	opts.Observer, opts.Done = p, func(d health.Probe) { p.done <- d }
+	opts.Observer, opts.Done = p, func(d facts.Probe) { p.done <- d }
 	p.Dialer = NewDialer(opts)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -96,11 +96,11 @@ func TestDialSucceeds(t *testing.T) {
 		time.AfterFunc(200*time.Millisecond, func() { rt.Set(fakeruntime.Socket) })
 		start := time.Now()
 		p := probe(t, DialOptions{Dial: rt.Dialer()})
-		if last := p.Last(); last != (health.Probe{}) {
+		if last := p.Last(); last != (facts.Probe{}) {
 			t.Errorf("before the first probe: %+v", last)
 		}
 		later(time.Second)
-		want := health.Probe{At: start, OK: true, Settings: 200 * time.Millisecond, RPC: 300 * time.Millisecond}
+		want := facts.Probe{At: start, OK: true, Settings: 200 * time.Millisecond, RPC: 300 * time.Millisecond}
 		if last := p.Last(); last != want {
 			t.Errorf("%+v, want %+v", last, want)
 		}
@@ -124,30 +124,30 @@ var dialFaults = []struct {
 	name   string
 	fault  func(*fakeruntime.Runtime)
 	fix    func(*fakeruntime.Runtime) // nil: no faults
-	stage  health.Stage
-	cause  health.Cause
+	stage  facts.Stage
+	cause  facts.Cause
 	detail string
 	within time.Duration // of the fix
 }{
-	{"gone", (*fakeruntime.Runtime).Stop, start, health.StageConnect, health.CauseMissing, "no such file", soon},
-	{"killed", (*fakeruntime.Runtime).Kill, start, health.StageConnect, health.CauseRefused, "nobody listens", soon},
-	{"forbidden", dialError(syscall.EACCES), nil, health.StageConnect, health.CausePermissionDenied, "permission denied", soon},
-	{"queue full", dialError(syscall.EAGAIN), nil, health.StageConnect, health.CauseQueueFull, "", soon},
-	{"another type", dialError(syscall.EPROTOTYPE), nil, health.StageConnect, health.CauseNotSocket, "", soon},
-	{"strange", dialError(syscall.EIO), nil, health.StageConnect, health.CauseError, "input/output error", soon},
-	{"not accepted", socket(fakeruntime.NoAccept()), nil, health.StageSettings, health.CauseTimeout, "", 0},
-	{"frozen", socket(fakeruntime.Freeze()), nil, health.StageSettings, health.CauseTimeout, "", 0},
+	{"gone", (*fakeruntime.Runtime).Stop, start, facts.StageConnect, facts.CauseMissing, "no such file", soon},
+	{"killed", (*fakeruntime.Runtime).Kill, start, facts.StageConnect, facts.CauseRefused, "nobody listens", soon},
+	{"forbidden", dialError(syscall.EACCES), nil, facts.StageConnect, facts.CausePermissionDenied, "permission denied", soon},
+	{"queue full", dialError(syscall.EAGAIN), nil, facts.StageConnect, facts.CauseQueueFull, "", soon},
+	{"another type", dialError(syscall.EPROTOTYPE), nil, facts.StageConnect, facts.CauseNotSocket, "", soon},
+	{"strange", dialError(syscall.EIO), nil, facts.StageConnect, facts.CauseError, "input/output error", soon},
+	{"not accepted", socket(fakeruntime.NoAccept()), nil, facts.StageSettings, facts.CauseTimeout, "", 0},
+	{"frozen", socket(fakeruntime.Freeze()), nil, facts.StageSettings, facts.CauseTimeout, "", 0},
 	// The fake runtime hangs up on the connection that waits, so the next one tells.
-	{"no settings", socket(fakeruntime.NoSettings()), nil, health.StageSettings, health.CauseTimeout, "", period},
+	{"no settings", socket(fakeruntime.NoSettings()), nil, facts.StageSettings, facts.CauseTimeout, "", period},
 	// "hung up on" is in TestDialUnix: in memory the errors are not those of sockets.
-	{"garbage", socket(fakeruntime.Garbage()), nil, health.StageSettings, health.CauseProtocol, "", period},
-	{"settings and nothing more", socket(fakeruntime.SettingsOnly()), nil, health.StageRPC, health.CauseTimeout, "", 2 * period},
-	{"no answer", version(fakeruntime.Hang()), nil, health.StageRPC, health.CauseTimeout, "no answer to Version", period},
-	{"recovering", version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), nil, health.StageRPC, health.CauseNotInitialized, "not initialized", period},
-	{"of another API", version(fakeruntime.Error(codes.Unimplemented, "unknown service")), nil, health.StageRPC, health.CauseUnimplemented, "", period},
-	{"an error", version(fakeruntime.Error(codes.Internal, "boom")), nil, health.StageRPC, health.CauseError, "boom", period},
-	{"a broken answer", version(fakeruntime.Garbage()), nil, health.StageRPC, health.CauseError, "", period},
-	{"dying of it", version(fakeruntime.Panic()), nil, health.StageRPC, health.CauseClosed, "", period},
+	{"garbage", socket(fakeruntime.Garbage()), nil, facts.StageSettings, facts.CauseProtocol, "", period},
+	{"settings and nothing more", socket(fakeruntime.SettingsOnly()), nil, facts.StageRPC, facts.CauseTimeout, "", 2 * period},
+	{"no answer", version(fakeruntime.Hang()), nil, facts.StageRPC, facts.CauseTimeout, "no answer to Version", period},
+	{"recovering", version(fakeruntime.Error(codes.Unknown, "server is not initialized yet")), nil, facts.StageRPC, facts.CauseNotInitialized, "not initialized", period},
+	{"of another API", version(fakeruntime.Error(codes.Unimplemented, "unknown service")), nil, facts.StageRPC, facts.CauseUnimplemented, "", period},
+	{"an error", version(fakeruntime.Error(codes.Internal, "boom")), nil, facts.StageRPC, facts.CauseError, "boom", period},
+	{"a broken answer", version(fakeruntime.Garbage()), nil, facts.StageRPC, facts.CauseError, "", period},
+	{"dying of it", version(fakeruntime.Panic()), nil, facts.StageRPC, facts.CauseClosed, "", period},
 }
 
 // TestDialFailures: each fault has its stage and cause, and is gone when the
@@ -181,7 +181,7 @@ func TestDialFailures(t *testing.T) {
 					later(50 * time.Millisecond)
 				}
 				synctest.Wait()
-				if last := p.Last(); !last.OK || last.Stage != "" || last.Cause != health.CauseNone || last.Detail != "" || !last.FailedSince.IsZero() || last.Failures != 0 {
+				if last := p.Last(); !last.OK || last.Stage != "" || last.Cause != facts.CauseNone || last.Detail != "" || !last.FailedSince.IsZero() || last.Failures != 0 {
 					t.Errorf("%v after it was fixed: %+v", time.Since(fixed), last)
 				}
 				// Later failures are counted from 1.
@@ -219,7 +219,7 @@ func TestDialSpeaksFirst(t *testing.T) {
 		p := probe(t, DialOptions{Dial: serve(t, fakeruntime.Options{CRIO: true}).Dialer()})
 		later(time.Minute)
 		told := p.told()
-		if len(told) != 31 || slices.ContainsFunc(told, func(d health.Probe) bool { return !d.OK }) {
+		if len(told) != 31 || slices.ContainsFunc(told, func(d facts.Probe) bool { return !d.OK }) {
 			t.Errorf("%d probes in a minute: %+v", len(told), told)
 		}
 	})
@@ -236,7 +236,7 @@ func TestDialStuck(t *testing.T) {
 			begin := time.Now()
 			p := probe(t, DialOptions{Dial: rt.Dialer()})
 			later(timeout) // It is said after the timeout, not after a minute.
-			if last := p.Last(); last.Stage != health.StageSettings || last.Cause != health.CauseTimeout || !last.At.Equal(begin) || last.Failures != 1 {
+			if last := p.Last(); last.Stage != facts.StageSettings || last.Cause != facts.CauseTimeout || !last.At.Equal(begin) || last.Failures != 1 {
 				t.Errorf("%s: after %v: %+v", name, timeout, last)
 			}
 			for minutes := 1; minutes <= 60; minutes++ {

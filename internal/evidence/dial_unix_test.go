@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -23,34 +23,34 @@ func TestDialUnix(t *testing.T) {
 		name    string
 		make    func(t *testing.T, path string)
 		timeout time.Duration
-		stage   health.Stage
-		cause   health.Cause
+		stage   facts.Stage
+		cause   facts.Cause
 		probes  int // where the next one waits, 1
 	}{
-		{"well", runtimeWith(), 10 * time.Second, "", health.CauseNone, 20},
-		{"a full queue", listen(0, 1), 10 * time.Second, health.StageConnect, health.CauseQueueFull, 1},
-		{"nobody accepts", listen(5, 0), 50 * time.Millisecond, health.StageSettings, health.CauseTimeout, 1},
-		{"hung up on", runtimeWith(fakeruntime.Close()), 10 * time.Second, health.StageSettings, health.CauseClosed, 20},
-		{"garbage", runtimeWith(fakeruntime.Garbage()), 10 * time.Second, health.StageSettings, health.CauseProtocol, 20},
+		{"well", runtimeWith(), 10 * time.Second, "", facts.CauseNone, 20},
+		{"a full queue", listen(0, 1), 10 * time.Second, facts.StageConnect, facts.CauseQueueFull, 1},
+		{"nobody accepts", listen(5, 0), 50 * time.Millisecond, facts.StageSettings, facts.CauseTimeout, 1},
+		{"hung up on", runtimeWith(fakeruntime.Close()), 10 * time.Second, facts.StageSettings, facts.CauseClosed, 20},
+		{"garbage", runtimeWith(fakeruntime.Garbage()), 10 * time.Second, facts.StageSettings, facts.CauseProtocol, 20},
 	} {
 		path := evidencetest.SocketPath(t)
 		tt.make(t, path)
 		p := probe(t, DialOptions{Path: func() string { return path }, Period: 10 * time.Millisecond, Timeout: tt.timeout})
-		seen := map[health.Cause]int{}
+		seen := map[facts.Cause]int{}
 		for range tt.probes {
 			d := p.next(t)
 			seen[d.Cause]++
-			if tt.cause == health.CauseProtocol && d.Cause == health.CauseClosed {
+			if tt.cause == facts.CauseProtocol && d.Cause == facts.CauseClosed {
 				continue // it hung up before it was understood: true as well
 			}
-			if d.OK != (tt.cause == health.CauseNone) || d.Stage != tt.stage || d.Cause != tt.cause {
+			if d.OK != (tt.cause == facts.CauseNone) || d.Stage != tt.stage || d.Cause != tt.cause {
 				t.Fatalf("%s: %+v, want %q and %q", tt.name, d, tt.stage, tt.cause)
 			}
 		}
 		if seen[tt.cause] < (tt.probes+1)/2 {
 			t.Errorf("%s: causes %v, want mostly %q", tt.name, seen, tt.cause)
 		}
-		if peer := p.peer.Load(); (tt.stage != health.StageConnect) != (peer != nil && peer.PeerPID == os.Getpid()) {
+		if peer := p.peer.Load(); (tt.stage != facts.StageConnect) != (peer != nil && peer.PeerPID == os.Getpid()) {
 			t.Errorf("%s: the peer is %+v", tt.name, peer)
 		}
 	}
@@ -95,8 +95,8 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 			}
 		}()
 		p := probe(t, DialOptions{Path: func() string { return path }, Timeout: 10 * time.Second}).next(t)
-		missing := p.Stage == health.StageConnect && p.Cause == health.CauseMissing
-		if !missing && p.Cause != health.CauseClosed {
+		missing := p.Stage == facts.StageConnect && p.Cause == facts.CauseMissing
+		if !missing && p.Cause != facts.CauseClosed {
 			t.Errorf("%+v, want that the path is gone or that the connection was closed", p)
 		}
 	}
@@ -108,7 +108,7 @@ func TestDialMoved(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	listen(5, 0)(t, path)
 	d := probe(t, DialOptions{Path: func() string { return path }, Period: time.Hour, Timeout: 50 * time.Millisecond})
-	if p := d.next(t); p.Cause != health.CauseTimeout {
+	if p := d.next(t); p.Cause != facts.CauseTimeout {
 		t.Fatalf("%+v", p)
 	}
 	runtimeWith()(t, path+"r")
@@ -117,7 +117,7 @@ func TestDialMoved(t *testing.T) {
 	}
 	d.moved.Send()
 	for p := d.next(t); !p.OK; p = d.next(t) {
-		if p.Cause != health.CauseTimeout || time.Since(p.At) > 20*time.Second { // it may take 50 ms to answer
+		if p.Cause != facts.CauseTimeout || time.Since(p.At) > 20*time.Second { // it may take 50 ms to answer
 			t.Fatalf("%+v", p)
 		}
 	}
@@ -134,40 +134,40 @@ func TestConnectCause(t *testing.T) {
 	for name, tt := range map[string]struct {
 		make   func(t *testing.T, path string)
 		below  string // of the path
-		cause  health.Cause
+		cause  facts.Cause
 		detail string
 	}{
-		"a listener":     {listen(5, 0), "", health.CauseNone, ""},
-		"nothing":        {func(*testing.T, string) {}, "", health.CauseMissing, "no such file"},
-		"below a file":   {file, "/s", health.CauseMissing, ""},
-		"a stale socket": {func(t *testing.T, path string) { evidencetest.ListenAt(t, path, 5).Close() }, "", health.CauseRefused, "nobody listens"},
-		"a regular file": {file, "", health.CauseNotSocket, "not a socket"},
+		"a listener":     {listen(5, 0), "", facts.CauseNone, ""},
+		"nothing":        {func(*testing.T, string) {}, "", facts.CauseMissing, "no such file"},
+		"below a file":   {file, "/s", facts.CauseMissing, ""},
+		"a stale socket": {func(t *testing.T, path string) { evidencetest.ListenAt(t, path, 5).Close() }, "", facts.CauseRefused, "nobody listens"},
+		"a regular file": {file, "", facts.CauseNotSocket, "not a socket"},
 		"a datagram socket": {func(t *testing.T, path string) {
 			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = c.Close() })
-		}, "", health.CauseNotSocket, "another type"},
-		"a full queue": {listen(0, 1), "", health.CauseQueueFull, "EAGAIN"},
+		}, "", facts.CauseNotSocket, "another type"},
+		"a full queue": {listen(0, 1), "", facts.CauseQueueFull, "EAGAIN"},
 		"links in a circle": {func(t *testing.T, path string) {
 			if err := os.Symlink(path, path); err != nil {
 				t.Fatal(err)
 			}
-		}, "", health.CauseError, unix.ELOOP.Error()},
+		}, "", facts.CauseError, unix.ELOOP.Error()},
 	} {
 		path := evidencetest.SocketPath(t)
 		tt.make(t, path)
 		_, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path+tt.below)
 		cause, detail := ConnectCause(err, path+tt.below)
-		named := cause == health.CauseNone || strings.Contains(detail, path)
+		named := cause == facts.CauseNone || strings.Contains(detail, path)
 		if cause != tt.cause || !strings.Contains(detail, tt.detail) || strings.Contains(detail, "\n") || !named {
 			t.Errorf("%s: %v: cause %q (%s), want %q (%s)", name, err, cause, detail, tt.cause, tt.detail)
 		}
 	}
-	for err, want := range map[error]health.Cause{
-		context.DeadlineExceeded: health.CauseTimeout, os.ErrDeadlineExceeded: health.CauseTimeout, errors.New("strange"): health.CauseError,
-		syscall.EACCES: health.CausePermissionDenied, syscall.EPERM: health.CausePermissionDenied,
+	for err, want := range map[error]facts.Cause{
+		context.DeadlineExceeded: facts.CauseTimeout, os.ErrDeadlineExceeded: facts.CauseTimeout, errors.New("strange"): facts.CauseError,
+		syscall.EACCES: facts.CausePermissionDenied, syscall.EPERM: facts.CausePermissionDenied,
 	} {
 		if cause, detail := ConnectCause(err, "/s"); cause != want || detail == "" {
 			t.Errorf("%v: cause %q, %q", err, cause, detail)

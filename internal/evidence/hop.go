@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // hop is a process that serves a socket on a call's way, with the sources that show it:
@@ -18,7 +18,7 @@ type hop struct {
 	path            func() string
 	dialed          func() *cri.DialResult // the last connect(2) of the held connection, nil for none
 
-	queue   func() *health.Queue
+	queue   func() *facts.Queue
 	process *Process
 	sources []Source
 }
@@ -38,7 +38,7 @@ func (h *hop) peers() (held, fresh int) {
 	if c := h.dialed(); c != nil && c.Err == nil {
 		held = c.PeerPID
 	}
-	if c := h.dialer.peer.Load(); c != nil && h.dialer.Last().Cause != health.CauseProtocol {
+	if c := h.dialer.peer.Load(); c != nil && h.dialer.Last().Cause != facts.CauseProtocol {
 		fresh = c.PeerPID
 	}
 	return held, fresh
@@ -67,12 +67,12 @@ func (h *hop) nameOf(id proc.ID) (command, unit string) {
 
 // facts stores the last samples of a hop behind the runtime, if it has a socket, and the
 // state of its sources as that of one: the first one that fails.
-func (h *hop) facts(out *health.Evidence) {
-	e := health.Evidence{Hop: health.Hop{Socket: h.path(), Caution: h.caution}}
+func (h *hop) facts(out *facts.Evidence) {
+	e := facts.Evidence{Hop: facts.Hop{Socket: h.path(), Caution: h.caution}}
 	if e.Socket == "" {
 		return
 	}
-	var state health.Source
+	var state facts.Source
 	for i, s := range h.sources {
 		if is, ok := s.report(&e); ok && (i == 0 || !is.Up && state.Err == "") {
 			state = is

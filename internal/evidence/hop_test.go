@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -36,12 +36,12 @@ const pong = "HTTP/1.1 200 OK\r\nApi-Version: 1.48\r\nContent-Length: 2\r\n\r\nO
 // hopDialerAt returns a Dialer of a hop behind the runtime that has yet to run.
 func hopDialerAt(path func() string, ping bool, timeout time.Duration) *Dialer {
 	return NewDialer(DialOptions{
-		Path: path, ping: ping, anyGRPC: true, Period: probePeriod, Timeout: timeout, Done: func(health.Probe) {},
+		Path: path, ping: ping, anyGRPC: true, Period: probePeriod, Timeout: timeout, Done: func(facts.Probe) {},
 	})
 }
 
 // probeOnce makes one probe.
-func probeOnce(t *testing.T, d *Dialer) *health.HopProbe {
+func probeOnce(t *testing.T, d *Dialer) *facts.HopProbe {
 	t.Helper()
 	d.turn(t.Context())
 	return d.last.Load()
@@ -53,17 +53,17 @@ func TestProbeAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name, answer string
 		ping         bool
-		cause        health.Cause
+		cause        facts.Cause
 		detail       string
 	}{
-		{"ping", pong, true, health.CauseNone, ""},
-		{"ping, as 1.0", "HTTP/1.0 200 OK\r\n\r\nOK", true, health.CauseNone, ""},
-		{"an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", true, health.CauseError, "500 Internal Server Error"},
-		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n", true, health.CauseProtocol, "does not speak HTTP"},
-		{"a line without end", strings.Repeat("x", 3*maxPong), true, health.CauseClosed, "closed the connection"},
-		{"nothing", "", true, health.CauseClosed, "closed the connection"},
-		{"gRPC", "", false, health.CauseNone, ""},
-		{"another protocol", pong, false, health.CauseProtocol, "does not speak gRPC"},
+		{"ping", pong, true, facts.CauseNone, ""},
+		{"ping, as 1.0", "HTTP/1.0 200 OK\r\n\r\nOK", true, facts.CauseNone, ""},
+		{"an error", "HTTP/1.1 500 Internal Server Error\r\n\r\n", true, facts.CauseError, "500 Internal Server Error"},
+		{"garbage", "SSH-2.0-OpenSSH_9.2\r\n", true, facts.CauseProtocol, "does not speak HTTP"},
+		{"a line without end", strings.Repeat("x", 3*maxPong), true, facts.CauseClosed, "closed the connection"},
+		{"nothing", "", true, facts.CauseClosed, "closed the connection"},
+		{"gRPC", "", false, facts.CauseNone, ""},
+		{"another protocol", pong, false, facts.CauseProtocol, "does not speak gRPC"},
 	} {
 		path := evidencetest.SocketPath(t)
 		l, err := net.Listen("unix", path)
@@ -80,7 +80,7 @@ func TestProbeAnswers(t *testing.T) {
 		}
 		d := hopDialerAt(at(path), tt.ping, 5*time.Second)
 		v := probeOnce(t, d)
-		if v.OK != (tt.cause == health.CauseNone) || v.Cause != tt.cause || !strings.Contains(v.Detail, tt.detail) || v.Connect <= 0 {
+		if v.OK != (tt.cause == facts.CauseNone) || v.Cause != tt.cause || !strings.Contains(v.Detail, tt.detail) || v.Connect <= 0 {
 			t.Errorf("%s: %+v; want %q, %q", tt.name, v, tt.cause, tt.detail)
 		}
 		if peer := d.peer.Load(); peer == nil || peer.PeerPID != os.Getpid() {
@@ -102,8 +102,8 @@ func TestProbeWaits(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	d := hopDialerAt(func() string { return path }, true, 50*time.Millisecond)
-	d.opts.Done = func(p health.Probe) {
-		if p.Stage == health.StageSettings && p.Cause == health.CauseTimeout && p.Failures == 1 {
+	d.opts.Done = func(p facts.Probe) {
+		if p.Stage == facts.StageSettings && p.Cause == facts.CauseTimeout && p.Failures == 1 {
 			go serveEach(l, pong)
 		}
 	}
@@ -111,7 +111,7 @@ func TestProbeWaits(t *testing.T) {
 		t.Errorf("answered late: %+v", v)
 	}
 	path += "-and-another"
-	if v := probeOnce(t, d); v.Cause != health.CauseMissing || !v.AnsweredAt.IsZero() || v.Failures != 1 {
+	if v := probeOnce(t, d); v.Cause != facts.CauseMissing || !v.AnsweredAt.IsZero() || v.Failures != 1 {
 		t.Errorf("at another path: %+v", v)
 	}
 	path = ""
@@ -183,8 +183,8 @@ func TestHopIsItsProcess(t *testing.T) {
 		dialer: hopDialerAt(at(path), true, probePeriod), dialed: func() *cri.DialResult { return nil },
 	}
 	h.watch()
-	e := health.Evidence{Sources: map[string]health.Source{}}
-	sample := func() health.Hop {
+	e := facts.Evidence{Sources: map[string]facts.Source{}}
+	sample := func() facts.Hop {
 		h.dialer.turn(t.Context())
 		for range 2 {
 			for _, s := range h.sources {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -20,14 +20,14 @@ import (
 type listening struct {
 	t      *testing.T
 	root   string
-	queue  *health.Queue
+	queue  *facts.Queue
 	source *listenerSource
 }
 
 func newListening(t *testing.T) *listening {
 	l := &listening{t: t, root: t.TempDir()}
 	l.source = &listenerSource{hop: &hop{
-		procfs: l.root, table: proc.NewTable(l.root), queue: func() *health.Queue { return l.queue },
+		procfs: l.root, table: proc.NewTable(l.root), queue: func() *facts.Queue { return l.queue },
 		path: at(""), dialer: NewDialer(DialOptions{}),
 	}}
 	process(t, l.root, 1, 0, "systemd", 'S')
@@ -39,7 +39,7 @@ func newListening(t *testing.T) *listening {
 // socket puts another listening socket at the path, or none.
 func (l *listening) socket(inode uint64) {
 	now := time.Now()
-	l.queue = &health.Queue{At: now, ListeningSince: now, Listening: inode != 0, Inode: inode}
+	l.queue = &facts.Queue{At: now, ListeningSince: now, Listening: inode != 0, Inode: inode}
 }
 
 // connects makes a fresh connection.
@@ -90,7 +90,7 @@ func (l *listening) do(name, steps string) {
 }
 
 // want samples and wants a listener, or none at -1.
-func (l *listening) want(pid int) *health.Listener {
+func (l *listening) want(pid int) *facts.Listener {
 	l.t.Helper()
 	v, err := l.source.gather(l.t.Context())
 	if pid < 0 {
@@ -170,7 +170,7 @@ func TestProcessKeepsToItsConnection(t *testing.T) {
 	l.holds(20, 200)
 	inode, peer := uint64(100), 1
 	p := processOf(l.root, func() int { return peer })
-	p.hop.queue = func() *health.Queue { return &health.Queue{Inode: inode} }
+	p.hop.queue = func() *facts.Queue { return &facts.Queue{Inode: inode} }
 	if v := gatherProcess(t, p); v.PID != 10 {
 		t.Fatalf("%+v", v)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -16,7 +16,7 @@ func TestLockWait(t *testing.T) {
 	evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
 	p := processIn(root, 1000)
 	v := gatherProcess(t, p)
-	want := health.LockWait{HolderPID: 2000, HolderComm: "a (strange) name", File: "fe:00:5678", Since: v.At}
+	want := facts.LockWait{HolderPID: 2000, HolderComm: "a (strange) name", File: "fe:00:5678", Since: v.At}
 	if v.Lock == nil || *v.Lock != want {
 		t.Fatalf("%+v, want %+v", v.Lock, want)
 	}

@@ -8,16 +8,16 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // newNode returns the source of the node as a whole. It needs no privilege.
-func newNode(root string) *Watch[health.Node] {
+func newNode(root string) *Watch[facts.Node] {
 	var before procfs.CPUStat
-	return NewWatch(Spec[health.Node]{
+	return NewWatch(Spec[facts.Node]{
 		Name: "node", Every: 5, Calm: 10, Timeout: time.Second,
-		Gather: func(context.Context) (*health.Node, error) {
+		Gather: func(context.Context) (*facts.Node, error) {
 			n, now, err := readNode(root)
 			if err != nil {
 				return nil, err
@@ -26,7 +26,7 @@ func newNode(root string) *Watch[health.Node] {
 			before = now
 			return n, nil
 		},
-		Store: func(e *health.Evidence, v *health.Node) { e.Node = v },
+		Store: func(e *facts.Evidence, v *facts.Node) { e.Node = v },
 	})
 }
 
@@ -44,8 +44,8 @@ func idleShare(before, now procfs.CPUStat) float64 {
 	return min(1, idle/passed)
 }
 
-func readNode(root string) (*health.Node, procfs.CPUStat, error) {
-	n, failed := &health.Node{At: time.Now(), CPUIdle: -1}, error(nil)
+func readNode(root string) (*facts.Node, procfs.CPUStat, error) {
+	n, failed := &facts.Node{At: time.Now(), CPUIdle: -1}, error(nil)
 	n.CPUSome = proc.Pressure(root+"/pressure/cpu", "some")
 	n.MemoryFull = proc.Pressure(root+"/pressure/memory", "full")
 	n.IOFull = proc.Pressure(root+"/pressure/io", "full")

@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
-var withoutAt = cmpopts.IgnoreFields(health.Node{}, "At")
+var withoutAt = cmpopts.IgnoreFields(facts.Node{}, "At")
 
 func TestNode(t *testing.T) {
-	want := health.Node{
+	want := facts.Node{
 		CPUSome: 12.5, MemoryFull: 1.5, IOFull: 33.33, CPUIdle: -1,
 		Files: 2560, FilesMax: 9223372036854775807, Threads: 345, ThreadsMax: 31000,
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -34,27 +34,27 @@ const (
 // search by inode (CAP_SYS_PTRACE), and before Linux 6.2 the number of descriptors. What
 // cannot be read is empty, or -1.
 type Process struct {
-	*Watch[health.Process]
+	*Watch[facts.Process]
 	hop *hop
 	up  func() time.Duration
 
 	// The following fields belong to gather.
-	last     *health.Process // of no process before the first sample
-	seenUp   time.Duration   // the time since boot when it was taken
-	cgroup   string          // its /proc/PID/cgroup
-	lockFile string          // of last.Lock as /proc/locks has it
+	last     *facts.Process // of no process before the first sample
+	seenUp   time.Duration  // the time since boot when it was taken
+	cgroup   string         // its /proc/PID/cgroup
+	lockFile string         // of last.Lock as /proc/locks has it
 	threads  threads
 }
 
 func newProcess(h *hop) *Process {
-	p := &Process{hop: h, up: proc.Uptime, last: &health.Process{}}
-	p.Watch = NewWatch(Spec[health.Process]{
+	p := &Process{hop: h, up: proc.Uptime, last: &facts.Process{}}
+	p.Watch = NewWatch(Spec[facts.Process]{
 		Name: h.prefix + "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
-		Again: func(v *health.Process) bool {
+		Again: func(v *facts.Process) bool {
 			stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
 			return v.FDsExhausted() || len(v.Blocked) > 0 || stopped
 		},
-		Store: func(e *health.Evidence, v *health.Process) { e.Process = v },
+		Store: func(e *facts.Evidence, v *facts.Process) { e.Process = v },
 	})
 	return p
 }
@@ -67,7 +67,7 @@ func (p *Process) PID() int {
 	return 0
 }
 
-func (p *Process) gather(ctx context.Context) (*health.Process, error) {
+func (p *Process) gather(ctx context.Context) (*facts.Process, error) {
 	s, err := p.find(ctx)
 	if err == nil {
 		err = p.read(s, p.up())
@@ -88,7 +88,7 @@ func (p *Process) gather(ctx context.Context) (*health.Process, error) {
 // read takes a sample of a process.
 func (p *Process) read(s proc.Process, up time.Duration) error {
 	now, last := time.Now(), p.last
-	v := &health.Process{
+	v := &facts.Process{
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
 		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
 	}
@@ -213,7 +213,7 @@ func (p *Process) successor(ctx context.Context) (best proc.Process, err error) 
 // lock returns a file lock that the process of a sample waits for; nil for none. bbolt, in
 // which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that starts
 // waits for a database that it has open and another process has locked.
-func (p *Process) lock(v *health.Process) *health.LockWait {
+func (p *Process) lock(v *facts.Process) *facts.LockWait {
 	b, _ := proc.ReadFile(p.hop.procfs, "locks") // what cannot be read shows none
 	locks, q := proc.ParseLocks(b), p.hop.queue()
 	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
@@ -232,7 +232,7 @@ func (p *Process) lock(v *health.Process) *health.LockWait {
 	}
 	i := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
 	l := waits[max(0, i)]
-	out := &health.LockWait{HolderPID: l.Holder, File: cmp.Or(p.openFiles(v.PID, "")[l.File], l.File), Since: v.At}
+	out := &facts.LockWait{HolderPID: l.Holder, File: cmp.Or(p.openFiles(v.PID, "")[l.File], l.File), Since: v.At}
 	if i >= 0 {
 		out.Since = p.last.Lock.Since
 	}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestAsleepLive asks the real kernel about threads of this process, in pairs: a write to
@@ -60,7 +60,7 @@ func TestAsleepLive(t *testing.T) {
 			}
 			stuck := false
 			for began := time.Now(); !stuck && time.Since(began) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
-				stuck = !idles(dir, &health.BlockedThread{TID: tid})
+				stuck = !idles(dir, &facts.BlockedThread{TID: tid})
 				if !tt.writes && time.Since(began) > 300*time.Millisecond {
 					break
 				}

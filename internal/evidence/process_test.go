@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -30,7 +30,7 @@ func processIn(procfs string, pid int) *Process {
 
 func processOf(procfs string, peer func() int) *Process {
 	return newProcess(&hop{
-		procfs: procfs, table: proc.NewTable(procfs), queue: func() *health.Queue { return nil }, dialer: NewDialer(DialOptions{}),
+		procfs: procfs, table: proc.NewTable(procfs), queue: func() *facts.Queue { return nil }, dialer: NewDialer(DialOptions{}),
 		dialed: func() *cri.DialResult { return &cri.DialResult{PeerPID: peer()} },
 	})
 }
@@ -38,11 +38,11 @@ func processOf(procfs string, peer func() int) *Process {
 // processWith is a source whose last sample is of a process, 0 for one that has ended.
 func processWith(pid int) *Process {
 	p := newProcess(&hop{})
-	p.Watch.last.Store(&sample[health.Process]{Source: health.Source{Up: true}, value: &health.Process{PID: pid, Alive: pid != 0}})
+	p.Watch.last.Store(&sample[facts.Process]{Source: facts.Source{Up: true}, value: &facts.Process{PID: pid, Alive: pid != 0}})
 	return p
 }
 
-func gatherProcess(t *testing.T, p *Process) *health.Process {
+func gatherProcess(t *testing.T, p *Process) *facts.Process {
 	t.Helper()
 	v, err := p.gather(t.Context())
 	if err != nil {
@@ -136,9 +136,9 @@ func TestProcessStuck(t *testing.T) {
 		6: sample('S', time.Hour, 0, 0, 0), 7: sample('S', time.Hour, 0, 0, 0), 8: sample('S', time.Hour, 0, 0, 0),
 		9: sample('D', 0, 0, 1, 1),
 	}
-	v := &health.Process{At: at}
+	v := &facts.Process{At: at}
 	blocked(root, byID, v)
-	want := []health.BlockedThread{
+	want := []facts.BlockedThread{
 		{TID: 1, Since: at.Add(-20 * time.Second), Asleep: true, Channel: "anon_pipe_write"},
 		{TID: 5, Since: at.Add(-12 * time.Second), Asleep: true, Channel: "request_wait_answer"},
 		{TID: 4, Since: at.Add(-time.Second), MostlySince: at.Add(-15 * time.Second), Channel: "io_schedule"},
@@ -177,9 +177,9 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	}
 	var before threads
 	at, id := time.Now(), proc.ID{PID: 1000, Start: 5000}
-	look := func(after time.Duration) health.Process {
+	look := func(after time.Duration) facts.Process {
 		t.Helper()
-		v := health.Process{At: at.Add(after)}
+		v := facts.Process{At: at.Add(after)}
 		if err := before.sample(root, id, &v); err != nil {
 			t.Fatal(err)
 		}

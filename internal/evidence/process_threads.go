@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -68,7 +68,7 @@ type threadSum struct {
 
 // sample fills in the states of the threads of a process, which of them are blocked and
 // where, and their times per second.
-func (t *threads) sample(procfs string, id proc.ID, v *health.Process) error {
+func (t *threads) sample(procfs string, id proc.ID, v *facts.Process) error {
 	dir := proc.Path(procfs, id.PID, "task")
 	tids, _ := proc.Numbers(dir, maxThreads) // of nothing there is none
 	if t.id != id {
@@ -132,13 +132,13 @@ func readThread(dir string, tid int, before thread, at time.Time) (now thread, e
 
 // blocked reports the threads in D, and those that sleep without waiting for work, the
 // longest first, and where they wait.
-func blocked(dir string, byID map[int]thread, v *health.Process) {
+func blocked(dir string, byID map[int]thread, v *facts.Process) {
 	for tid, s := range byID {
 		asleep := s.State == 'S' && !s.idle && v.At.Sub(s.since) >= stuckAfter
 		if s.State != 'D' && !asleep {
 			continue
 		}
-		b := health.BlockedThread{TID: tid, Since: s.since, Asleep: asleep}
+		b := facts.BlockedThread{TID: tid, Since: s.since, Asleep: asleep}
 		if s.idle = idles(dir, &b) && asleep; s.idle {
 			byID[tid] = s
 			continue
@@ -148,7 +148,7 @@ func blocked(dir string, byID map[int]thread, v *health.Process) {
 		}
 		v.Blocked = append(v.Blocked, b)
 	}
-	slices.SortFunc(v.Blocked, func(a, b health.BlockedThread) int {
+	slices.SortFunc(v.Blocked, func(a, b facts.BlockedThread) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TID, b.TID))
 	})
 	v.Blocked = v.Blocked[:min(len(v.Blocked), maxBlocked)]
@@ -156,7 +156,7 @@ func blocked(dir string, byID map[int]thread, v *health.Process) {
 
 // idles fills in where a thread waits in the kernel, and reports whether that is for
 // work; true where it cannot be read.
-func idles(dir string, b *health.BlockedThread) bool {
+func idles(dir string, b *facts.BlockedThread) bool {
 	channel, _ := proc.ReadFile(proc.Path(dir, b.TID, "wchan")) // without a privilege there is none
 	if b.Channel = string(channel); b.Channel == "0" {
 		b.Channel = ""

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -18,7 +18,7 @@ func queueAt(path func() string) *queueSource {
 	return &queueSource{hop: &hop{path: path, dialer: NewDialer(DialOptions{})}}
 }
 
-func sampleQueue(t *testing.T, q *queueSource) health.Queue {
+func sampleQueue(t *testing.T, q *queueSource) facts.Queue {
 	t.Helper()
 	got, err := q.gather(t.Context())
 	if err != nil {
@@ -33,7 +33,7 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	l := evidencetest.ListenAt(t, path, 4)
 	q := queueAt(at(path))
-	var last health.Queue
+	var last facts.Queue
 	for _, step := range []struct {
 		name            string
 		connect, accept int
@@ -62,7 +62,7 @@ func TestQueueFillsAndDrains(t *testing.T) {
 		last = got
 	}
 	l.Close()
-	if got := sampleQueue(t, q); got != (health.Queue{At: got.At}) {
+	if got := sampleQueue(t, q); got != (facts.Queue{At: got.At}) {
 		t.Errorf("closed, its file still there: %+v, want nothing but a time", got)
 	}
 }

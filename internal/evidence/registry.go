@@ -8,8 +8,8 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // Options are what the sources need to know of the daemon. The functions are called by
@@ -44,7 +44,7 @@ func NewRegistry(o Options) *Registry {
 	behind := func(prefix string, find func() string, ping bool) *hop {
 		d := NewDialer(DialOptions{
 			Path: find, Period: probePeriod, Timeout: probePeriod, ping: ping, anyGRPC: true,
-			Done: func(p health.Probe) {
+			Done: func(p facts.Probe) {
 				if !p.OK {
 					o.Notify()
 				}
@@ -59,9 +59,9 @@ func NewRegistry(o Options) *Registry {
 	containerd := behind("dockerd_containerd_", d.containerdSocket, false)
 	r := &Registry{Table: table, hops: []*hop{runtime, d.dockerd, containerd}}
 	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: path, Runtime: r.PID}
-	kubeletProcess := NewWatch(Spec[health.KubeletProcess]{
+	kubeletProcess := NewWatch(Spec[facts.KubeletProcess]{
 		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: 2 * time.Second, Gather: process.Sample,
-		Store: func(e *health.Evidence, v *health.KubeletProcess) { e.KubeletProcess = v },
+		Store: func(e *facts.Evidence, v *facts.KubeletProcess) { e.KubeletProcess = v },
 	})
 	o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
 	client := kubelet.New(o.Kubelet)
@@ -76,9 +76,9 @@ func NewRegistry(o Options) *Registry {
 		kubeletProcess,
 		// A kubelet that stops is reported within 15 s: 4 s until the next sample, and 10 s
 		// in which it must have failed.
-		NewWatch(Spec[health.Kubelet]{
-			Name: "kubelet", Every: 4, Timeout: 5 * time.Second, Again: func(v *health.Kubelet) bool { return !v.OK },
-			Gather: client.Sample, Store: func(e *health.Evidence, v *health.Kubelet) { e.Kubelet = v },
+		NewWatch(Spec[facts.Kubelet]{
+			Name: "kubelet", Every: 4, Timeout: 5 * time.Second, Again: func(v *facts.Kubelet) bool { return !v.OK },
+			Gather: client.Sample, Store: func(e *facts.Evidence, v *facts.Kubelet) { e.Kubelet = v },
 		}),
 	)
 	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, d.dockerd.sources, containerd.sources)...)
@@ -109,8 +109,8 @@ func (r *Registry) pids() (out []int) {
 }
 
 // Facts returns the last samples. It waits for no source.
-func (r *Registry) Facts() health.Evidence {
-	e := health.Evidence{Sources: map[string]health.Source{}}
+func (r *Registry) Facts() facts.Evidence {
+	e := facts.Evidence{Sources: map[string]facts.Source{}}
 	for _, s := range r.parts {
 		if state, ok := s.report(&e); ok {
 			e.Sources[s.String()] = state

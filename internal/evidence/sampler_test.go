@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const testTimeout = 500 * time.Millisecond
@@ -59,7 +59,7 @@ func want(t *testing.T, w *Watch[int], value int, state string) {
 	if v := w.Value(); v != nil {
 		got = *v
 	}
-	s, ok := w.report(&health.Evidence{})
+	s, ok := w.report(&facts.Evidence{})
 	is := "none"
 	switch {
 	case ok && s.Up:
@@ -78,7 +78,7 @@ func want(t *testing.T, w *Watch[int], value int, state string) {
 func TestSourceAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, news := 0, 0
-		w := NewWatch(Spec[int]{Name: "test", Store: func(*health.Evidence, *int) {}, Every: 1, Timeout: testTimeout, Again: func(v *int) bool {
+		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 1, Timeout: testTimeout, Again: func(v *int) bool {
 			if *v == 9 {
 				panic("again")
 			}
@@ -135,7 +135,7 @@ func TestSourceAnswers(t *testing.T) {
 func TestSourceHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, release := 0, make(chan struct{})
-		w := NewWatch(Spec[int]{Name: "test", Store: func(*health.Evidence, *int) {}, Every: 1, Timeout: testTimeout, Gather: func(context.Context) (*int, error) {
+		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 1, Timeout: testTimeout, Gather: func(context.Context) (*int, error) {
 			calls++
 			v := calls
 			if calls == 2 {
@@ -173,7 +173,7 @@ func TestSourceDue(t *testing.T) {
 			calls atomic.Int64
 			again atomic.Bool
 		)
-		w := NewWatch(Spec[int]{Name: "test", Store: func(*health.Evidence, *int) {}, Every: 2, Calm: 5, Timeout: testTimeout, Again: func(*int) bool { return again.Load() }, Gather: func(context.Context) (*int, error) {
+		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 2, Calm: 5, Timeout: testTimeout, Again: func(*int) bool { return again.Load() }, Gather: func(context.Context) (*int, error) {
 			v := int(calls.Add(1))
 			return &v, nil
 		}})
@@ -200,18 +200,18 @@ func TestSourceDue(t *testing.T) {
 }
 
 // newThreadLimit is a source as CONTRIBUTING.md describes one.
-func newThreadLimit(root string) *Watch[health.Node] {
-	return NewWatch(Spec[health.Node]{
+func newThreadLimit(root string) *Watch[facts.Node] {
+	return NewWatch(Spec[facts.Node]{
 		Name: "thread_limit", Every: 1, Timeout: time.Second,
-		Gather: func(context.Context) (*health.Node, error) {
+		Gather: func(context.Context) (*facts.Node, error) {
 			b, err := os.ReadFile(filepath.Join(root, "threads-max"))
 			if err != nil {
 				return nil, err
 			}
 			n, err := strconv.Atoi(strings.TrimSpace(string(b)))
-			return &health.Node{At: time.Now(), ThreadsMax: n}, err
+			return &facts.Node{At: time.Now(), ThreadsMax: n}, err
 		},
-		Store: func(e *health.Evidence, v *health.Node) { e.Node = v },
+		Store: func(e *facts.Evidence, v *facts.Node) { e.Node = v },
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // newListenerFor is how long a listener is new: it is sampled at each tick.
@@ -22,35 +22,35 @@ const newListenerFor = 2 * time.Second
 // newQueue returns the source of the accept queue of the listener at a hop's path, by a
 // dump of the unix sockets in plegd's network namespace. It needs AF_NETLINK and the kernel's
 // unix_diag, and no privilege. No listener is a sample, not an error.
-func newQueue(h *hop) *Watch[health.Queue] {
-	return NewWatch(Spec[health.Queue]{
+func newQueue(h *hop) *Watch[facts.Queue] {
+	return NewWatch(Spec[facts.Queue]{
 		Name: h.prefix + "queue", Every: 1, Timeout: 500 * time.Millisecond, Gather: (&queueSource{hop: h}).gather,
-		Again: func(v *health.Queue) bool {
+		Again: func(v *facts.Queue) bool {
 			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < newListenerFor
 		},
-		Store: func(e *health.Evidence, v *health.Queue) { e.Queue = v },
+		Store: func(e *facts.Evidence, v *facts.Queue) { e.Queue = v },
 	})
 }
 
 type queueSource struct {
 	hop    *hop
 	cookie uint64 // of the last listener
-	last   health.Queue
+	last   facts.Queue
 }
 
-func (q *queueSource) gather(ctx context.Context) (*health.Queue, error) {
+func (q *queueSource) gather(ctx context.Context) (*facts.Queue, error) {
 	path := q.hop.path()
 	if path == "" {
-		q.cookie, q.last = 0, health.Queue{}
+		q.cookie, q.last = 0, facts.Queue{}
 		return nil, ErrNoData
 	}
 	s, found, err := find(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	v, before := health.Queue{At: time.Now(), Listening: found}, q.last
+	v, before := facts.Queue{At: time.Now(), Listening: found}, q.last
 	if found && s.Cookie != q.cookie {
-		if before = (health.Queue{}); q.cookie != 0 {
+		if before = (facts.Queue{}); q.cookie != 0 {
 			q.hop.dialer.moved.Send()
 		}
 		q.cookie = s.Cookie
@@ -112,22 +112,22 @@ func spellings(path string) []string {
 type listenerSource struct {
 	hop      *hop
 	replaced bool // an earlier socket has been at the path
-	last     health.Listener
+	last     facts.Listener
 	lastID   proc.ID
 }
 
 // newListener returns the source about the process that listens at a hop's path: by
 // SO_PEERCRED of a connection made since the listening socket was first seen there; where that
 // is systemd, or there is none, by the socket's inode, which takes CAP_SYS_PTRACE.
-func newListener(h *hop) *Watch[health.Listener] {
-	return NewWatch(Spec[health.Listener]{
+func newListener(h *hop) *Watch[facts.Listener] {
+	return NewWatch(Spec[facts.Listener]{
 		Name: h.prefix + "listener", Every: 1, Timeout: 2 * time.Second, Gather: (&listenerSource{hop: h}).gather,
-		Store: func(e *health.Evidence, v *health.Listener) { e.Listener = v },
+		Store: func(e *facts.Evidence, v *facts.Listener) { e.Listener = v },
 	})
 }
 
-func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
-	q := cmp.Or(l.hop.queue(), &health.Queue{Listening: true})
+func (l *listenerSource) gather(ctx context.Context) (*facts.Listener, error) {
+	q := cmp.Or(l.hop.queue(), &facts.Queue{Listening: true})
 	if !q.Listening {
 		return nil, ErrNoData
 	}
@@ -137,7 +137,7 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := health.Listener{At: time.Now(), Inode: q.Inode, PID: s.PID, Comm: s.Comm}
+	v := facts.Listener{At: time.Now(), Inode: q.Inode, PID: s.PID, Comm: s.Comm}
 	if last := l.last; l.lastID == s.ID() && !last.Since.IsZero() {
 		v.Since, v.Command, v.Unit = last.Since, last.Command, last.Unit
 	} else {
@@ -152,7 +152,7 @@ func (l *listenerSource) gather(ctx context.Context) (*health.Listener, error) {
 }
 
 // find returns the process that listens; one in another pid namespace has no pid.
-func (l *listenerSource) find(ctx context.Context, q *health.Queue) (proc.Process, error) {
+func (l *listenerSource) find(ctx context.Context, q *facts.Queue) (proc.Process, error) {
 	newest := l.hop.dialer.peer.Load()
 	met := newest != nil && (!l.replaced || newest.At.After(q.ListeningSince))
 	if met && newest.PeerPID > 1 {

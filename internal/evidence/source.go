@@ -14,7 +14,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // ErrNoData is returned by a source that has nothing to report and has not failed:
@@ -28,7 +28,7 @@ type Source interface {
 
 	// report stores the last sample in the facts, and returns the state of the source; ok is
 	// false while there is nothing to report.
-	report(e *health.Evidence) (s health.Source, ok bool)
+	report(e *facts.Evidence) (s facts.Source, ok bool)
 	// tick takes a sample in the background where one is due at tick n.
 	tick(ctx context.Context, n int, s *Sampler)
 }
@@ -45,7 +45,7 @@ type Spec[T any] struct {
 	// Gather returns a sample, which it does not change later; or an error, ErrNoData
 	// where there is nothing to report. Store puts it into the facts.
 	Gather func(context.Context) (*T, error)
-	Store  func(*health.Evidence, *T)
+	Store  func(*facts.Evidence, *T)
 }
 
 // Watch samples one source and keeps the last sample. A sample that exceeds its limit
@@ -64,14 +64,14 @@ type Watch[T any] struct {
 // report. A value of before a failure counts until some time. again is true where another
 // sample is due at the next tick.
 type sample[T any] struct {
-	health.Source
+	facts.Source
 
 	value *T
 	until time.Time
 	again bool
 }
 
-func nothing[T any]() *sample[T] { return &sample[T]{Source: health.Source{Up: true}} }
+func nothing[T any]() *sample[T] { return &sample[T]{Source: facts.Source{Up: true}} }
 
 // NewWatch returns a source.
 func NewWatch[T any](spec Spec[T]) *Watch[T] {
@@ -92,7 +92,7 @@ func (w *Watch[T]) Value() *T {
 	return s.value
 }
 
-func (w *Watch[T]) report(e *health.Evidence) (s health.Source, ok bool) {
+func (w *Watch[T]) report(e *facts.Evidence) (s facts.Source, ok bool) {
 	v, s := w.Value(), w.last.Load().Source
 	if v != nil {
 		w.spec.Store(e, v)
@@ -139,7 +139,7 @@ func (w *Watch[T]) sample(ctx context.Context) {
 		w.last.Store(nothing[T]())
 		return
 	}
-	next.Source = health.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
+	next.Source = facts.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
 	if err != nil {
 		next.Err, next.value = err.Error(), nil
 		if last.Up {

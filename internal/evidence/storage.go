@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 const (
@@ -47,7 +47,7 @@ type storage struct {
 // storageDir is one directory of a runtime: its file system, without numbers, and ext4's
 // directory of that in /sys, with the count of errors, when the mount table was read.
 type storageDir struct {
-	health.FileSystem
+	facts.FileSystem
 
 	pid    int
 	ext4   string
@@ -58,15 +58,15 @@ type storageDir struct {
 // containers' data: of the directories in which they have databases open or containers
 // mounted. Reading that, and statfs through /proc/PID/root, takes CAP_SYS_PTRACE: without it
 // the source has nothing to report.
-func newStorage(s *storage) *Watch[health.Storage] {
-	return NewWatch(Spec[health.Storage]{
-		Name: "storage", Every: 4, Timeout: 2 * time.Second, Again: (*health.Storage).Unwritable,
-		Gather: s.gather, Store: func(e *health.Evidence, v *health.Storage) { e.Storage = v },
+func newStorage(s *storage) *Watch[facts.Storage] {
+	return NewWatch(Spec[facts.Storage]{
+		Name: "storage", Every: 4, Timeout: 2 * time.Second, Again: (*facts.Storage).Unwritable,
+		Gather: s.gather, Store: func(e *facts.Evidence, v *facts.Storage) { e.Storage = v },
 	})
 }
 
-func (s *storage) gather(context.Context) (*health.Storage, error) {
-	out := &health.Storage{At: time.Now()}
+func (s *storage) gather(context.Context) (*facts.Storage, error) {
+	out := &facts.Storage{At: time.Now()}
 	// An ext4 file system is read-only after an error, and statfs does not say so: its mount does.
 	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
 	pids := s.pids()
@@ -121,7 +121,7 @@ func (s *storage) search(pid int) {
 // dirOn returns a directory, with the mount that it is on.
 func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDir {
 	m, _ := proc.MountOf(mounts, dir)
-	d := storageDir{pid: pid, FileSystem: health.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type}}
+	d := storageDir{pid: pid, FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type}}
 	if slices.Contains(strings.Split(m.Options, ","), "emergency_ro") {
 		d.Option, d.ReadOnly = "emergency_ro", true
 	}

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -41,7 +41,7 @@ const storageMountTable = `500 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 502 500 0:40 / /state rw,nosuid - tmpfs tmpfs rw,size=64k
 `
 
-func gatherStorage(t *testing.T, s *storage) []health.FileSystem {
+func gatherStorage(t *testing.T, s *storage) []facts.FileSystem {
 	t.Helper()
 	v, err := s.gather(t.Context())
 	if err != nil {

@@ -1,6 +1,6 @@
 package exporter
 
-import "github.com/plegd/plegd/internal/health"
+import "github.com/plegd/plegd/internal/facts"
 
 // Causes of a dial that the runtime did not accept.
 const (
@@ -13,13 +13,13 @@ func acceptCauses() []string { return []string{AcceptFDExhausted, AcceptQueueFul
 
 // acceptFailure returns why the runtime did not accept a fresh dial; empty if the
 // dial did not fail that way. e is sampled after the dial.
-func acceptFailure(p health.Probe, e *health.Evidence) string {
+func acceptFailure(p facts.Probe, e *facts.Evidence) string {
 	switch {
 	case p.OK:
 		return ""
-	case p.Stage == health.StageConnect && p.Cause == health.CauseQueueFull:
+	case p.Stage == facts.StageConnect && p.Cause == facts.CauseQueueFull:
 		return AcceptQueueFull
-	case p.Stage != health.StageSettings || p.Cause != health.CauseTimeout:
+	case p.Stage != facts.StageSettings || p.Cause != facts.CauseTimeout:
 		return ""
 	}
 	// The kernel connected and the server is silent. An empty queue means that the

@@ -7,13 +7,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
 // Source has the newest snapshot.
 type Source interface {
 	// Snapshot returns it with its ages as of now.
-	Snapshot(now time.Time) health.Snapshot
+	Snapshot(now time.Time) facts.Snapshot
 }
 
 // Collector computes the gauges that depend on the moment of the scrape, all from
@@ -74,9 +75,9 @@ func (s sink) flag(desc *prometheus.Desc, v bool, labels ...string) {
 	s.gauge(desc, n, labels...)
 }
 
-func (s sink) verdict(snap *health.Snapshot) {
+func (s sink) verdict(snap *facts.Snapshot) {
 	v := &snap.Verdict
-	s.gauge(lastSeen, unixSeconds(health.Wall(snap.At, v.LastSeen)))
+	s.gauge(lastSeen, unixSeconds(facts.Wall(snap.At, v.LastSeen)))
 	if !v.LastSeen.IsZero() {
 		s.gauge(lastSeenAge, v.LastSeenAge.Seconds())
 	}
@@ -91,11 +92,11 @@ func (s sink) verdict(snap *health.Snapshot) {
 	s.flag(nodeReadyPredicted, v.NodeReady)
 	s.gauge(threshold, v.Threshold.Seconds())
 	s.gauge(relistPeriod, snap.Facts.Config.RelistPeriod.Seconds())
-	for _, state := range health.States() {
+	for _, state := range facts.States() {
 		s.flag(verdictState, v.State == state, string(state))
 	}
 	if !v.Since.IsZero() {
-		s.gauge(verdictLastChange, unixSeconds(health.Wall(snap.At, v.Since)))
+		s.gauge(verdictLastChange, unixSeconds(facts.Wall(snap.At, v.Since)))
 	}
 	for i := range v.Active {
 		if a := &v.Active[i]; health.Known(a.ID) { // other hosts read it: no text but the table's
@@ -110,8 +111,8 @@ func (s sink) verdict(snap *health.Snapshot) {
 	}
 }
 
-func (s sink) relist(snap *health.Snapshot) {
-	for _, phase := range health.Phases() {
+func (s sink) relist(snap *facts.Snapshot) {
+	for _, phase := range facts.Phases() {
 		var age time.Duration
 		if f := snap.Facts.Relist.InFlight; f != nil && f.Phase == phase {
 			age = snap.Age(f.PhaseStart)
@@ -128,7 +129,7 @@ func (s sink) relist(snap *health.Snapshot) {
 	}
 }
 
-func (s sink) runtime(snap *health.Snapshot) {
+func (s sink) runtime(snap *facts.Snapshot) {
 	for _, op := range []string{cri.OpListPodSandbox, cri.OpListContainers} {
 		if call, ok := snap.Facts.Calls[op]; ok && call.Answered() {
 			s.gauge(responseBytes, float64(call.Bytes), op)
@@ -136,7 +137,7 @@ func (s sink) runtime(snap *health.Snapshot) {
 	}
 	s.gauge(responseLimit, 16<<20) // of the kubelet's client (pkg/kubelet/cri/remote/utils: maxMsgSize)
 	status := &snap.Facts.Status
-	s.gauge(statusLastSeen, unixSeconds(health.Wall(snap.At, status.LastGood)))
+	s.gauge(statusLastSeen, unixSeconds(facts.Wall(snap.At, status.LastGood)))
 	if status.RuntimeReady != nil {
 		s.flag(runtimeCondition, status.RuntimeReady.Status, "RuntimeReady")
 	}
@@ -145,7 +146,7 @@ func (s sink) runtime(snap *health.Snapshot) {
 	}
 }
 
-func (s sink) events(e *health.Events) {
+func (s sink) events(e *facts.Events) {
 	if e == nil {
 		return
 	}
@@ -158,7 +159,7 @@ func (s sink) events(e *health.Events) {
 	}
 }
 
-func (s sink) evidence(e *health.Evidence) {
+func (s sink) evidence(e *facts.Evidence) {
 	if q := e.Queue; q != nil && q.Listening {
 		s.gauge(queueLength, float64(q.Length))
 		s.gauge(queueLimit, float64(q.Limit))

@@ -12,7 +12,7 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -100,10 +100,10 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 func TestMetricsReference(t *testing.T) {
 	s := viewtest.Degraded() // everything is known there
 	for _, name := range []string{"dockerd", "dockerd_containerd", "kubelet_process", "listener", "storage"} {
-		s.Facts.Evidence.Sources[name] = health.Source{Up: true, Duration: time.Millisecond}
+		s.Facts.Evidence.Sources[name] = facts.Source{Up: true, Duration: time.Millisecond}
 	}
-	s.Facts.Events = &health.Events{Mode: "hint"}
-	s.Culprit = &health.Link{Kind: health.KindMount, Fingerprint: "ext4"}
+	s.Facts.Events = &facts.Events{Mode: "hint"}
+	s.Culprit = &facts.Link{Kind: facts.KindMount, Fingerprint: "ext4"}
 	reg, m := newPedantic(viewtest.NewSource(s))
 	exercise(m)
 	self := NewRegistry(Build{Version: "1.0.0", Revision: "abc"})
@@ -164,8 +164,8 @@ func describeLabels(f *dto.MetricFamily) string {
 			out = append(out, "`severity`: critical, warning, info")
 		case name == "kind":
 			var kinds []string
-			for _, kind := range []health.LinkKind{health.KindContainer, health.KindPod, health.KindRuntime, health.KindShim,
-				health.KindHelper, health.KindProcess, health.KindMount, health.KindCgroup, health.KindKernel} {
+			for _, kind := range []facts.LinkKind{facts.KindContainer, facts.KindPod, facts.KindRuntime, facts.KindShim,
+				facts.KindHelper, facts.KindProcess, facts.KindMount, facts.KindCgroup, facts.KindKernel} {
 				kinds = append(kinds, string(kind))
 			}
 			out = append(out, "`kind`: "+strings.Join(kinds, ", "))

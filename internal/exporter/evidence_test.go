@@ -4,35 +4,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
 func TestAcceptFailure(t *testing.T) {
-	silent := health.Probe{At: viewtest.T0, Stage: health.StageSettings, Cause: health.CauseTimeout}
-	full := health.Probe{At: viewtest.T0, Stage: health.StageConnect, Cause: health.CauseQueueFull}
-	process := func(open, limit int) *health.Process {
-		return &health.Process{Alive: true, OpenFDs: open, MaxFDs: limit}
+	silent := facts.Probe{At: viewtest.T0, Stage: facts.StageSettings, Cause: facts.CauseTimeout}
+	full := facts.Probe{At: viewtest.T0, Stage: facts.StageConnect, Cause: facts.CauseQueueFull}
+	process := func(open, limit int) *facts.Process {
+		return &facts.Process{Alive: true, OpenFDs: open, MaxFDs: limit}
 	}
-	queue := func(length int, at time.Time) *health.Queue {
-		return &health.Queue{At: at, Listening: true, Length: length, Limit: 4096}
+	queue := func(length int, at time.Time) *facts.Queue {
+		return &facts.Queue{At: at, Listening: true, Length: length, Limit: 4096}
 	}
 	for _, tt := range []struct {
 		name     string
-		probe    health.Probe
-		evidence health.Evidence
+		probe    facts.Probe
+		evidence facts.Evidence
 		want     string
 	}{
-		{"answered", health.Probe{At: viewtest.T0, OK: true}, health.Evidence{Hop: health.Hop{Process: process(256, 256)}}, ""},
-		{"no socket", health.Probe{At: viewtest.T0, Stage: health.StageConnect, Cause: health.CauseMissing}, health.Evidence{}, ""},
-		{"no evidence", silent, health.Evidence{}, AcceptStalled},
-		{"fds left", silent, health.Evidence{Hop: health.Hop{Process: process(255, 256), Queue: queue(3, viewtest.T0.Add(time.Second))}}, AcceptStalled},
-		{"no fd left", silent, health.Evidence{Hop: health.Hop{Process: process(256, 256)}}, AcceptFDExhausted},
-		{"fds may not be read", silent, health.Evidence{Hop: health.Hop{Process: process(-1, -1)}}, AcceptStalled},
-		{"a process that is gone", silent, health.Evidence{Hop: health.Hop{Process: &health.Process{OpenFDs: 9, MaxFDs: 9}}}, AcceptStalled},
-		{"accepted, and silent", silent, health.Evidence{Hop: health.Hop{Process: process(256, 256), Queue: queue(0, viewtest.T0.Add(time.Second))}}, ""},
-		{"the queue as it was before", silent, health.Evidence{Hop: health.Hop{Queue: queue(0, viewtest.Ago(time.Second))}}, AcceptStalled},
-		{"full", full, health.Evidence{}, AcceptQueueFull},
+		{"answered", facts.Probe{At: viewtest.T0, OK: true}, facts.Evidence{Hop: facts.Hop{Process: process(256, 256)}}, ""},
+		{"no socket", facts.Probe{At: viewtest.T0, Stage: facts.StageConnect, Cause: facts.CauseMissing}, facts.Evidence{}, ""},
+		{"no evidence", silent, facts.Evidence{}, AcceptStalled},
+		{"fds left", silent, facts.Evidence{Hop: facts.Hop{Process: process(255, 256), Queue: queue(3, viewtest.T0.Add(time.Second))}}, AcceptStalled},
+		{"no fd left", silent, facts.Evidence{Hop: facts.Hop{Process: process(256, 256)}}, AcceptFDExhausted},
+		{"fds may not be read", silent, facts.Evidence{Hop: facts.Hop{Process: process(-1, -1)}}, AcceptStalled},
+		{"a process that is gone", silent, facts.Evidence{Hop: facts.Hop{Process: &facts.Process{OpenFDs: 9, MaxFDs: 9}}}, AcceptStalled},
+		{"accepted, and silent", silent, facts.Evidence{Hop: facts.Hop{Process: process(256, 256), Queue: queue(0, viewtest.T0.Add(time.Second))}}, ""},
+		{"the queue as it was before", silent, facts.Evidence{Hop: facts.Hop{Queue: queue(0, viewtest.Ago(time.Second))}}, AcceptStalled},
+		{"full", full, facts.Evidence{}, AcceptQueueFull},
 	} {
 		if got := acceptFailure(tt.probe, &tt.evidence); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -44,13 +44,13 @@ func TestAcceptFailure(t *testing.T) {
 func TestEvidenceCounters(t *testing.T) {
 	s := viewtest.Healthy()
 	reg, m := newPedantic(viewtest.NewSource(s))
-	cgroup := func(at int, path string, total time.Duration) *health.Cgroup {
-		return &health.Cgroup{At: viewtest.T0.Add(time.Duration(at) * time.Second), Path: path, ThrottledTotal: total}
+	cgroup := func(at int, path string, total time.Duration) *facts.Cgroup {
+		return &facts.Cgroup{At: viewtest.T0.Add(time.Duration(at) * time.Second), Path: path, ThrottledTotal: total}
 	}
-	process := func(restarts int) *health.Process { return &health.Process{RestartsTotal: restarts} }
+	process := func(restarts int) *facts.Process { return &facts.Process{RestartsTotal: restarts} }
 	for i, tt := range []struct {
-		cgroup    *health.Cgroup
-		process   *health.Process
+		cgroup    *facts.Cgroup
+		process   *facts.Process
 		throttled float64
 		restarts  float64
 	}{

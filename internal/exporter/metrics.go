@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/view"
 )
@@ -34,7 +34,7 @@ type Metrics struct {
 	// Of Observe alone.
 	probed        time.Time // the last probe that was counted
 	restartsTotal int
-	cgroup        *health.Cgroup // the last sample that was counted
+	cgroup        *facts.Cgroup // the last sample that was counted
 }
 
 var _ relist.Observer = (*Metrics)(nil)
@@ -73,7 +73,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			"Time a fresh dial to the runtime's socket took until the server's HTTP/2 SETTINGS frame."),
 		probeFailures: counters(f, "pleg_socket_probe_failures_total",
 			"Fresh dials to the runtime's socket that failed, by stage. "+
-				"If calls succeed at the same time, the runtime accepts no new connections.", "stage", health.Stages()),
+				"If calls succeed at the same time, the runtime accepts no new connections.", "stage", facts.Stages()),
 		acceptFailures: counters(f, "pleg_socket_accept_failures_total",
 			"Fresh dials that failed because the runtime does not accept connections. fd_exhausted: it has no file "+
 				"descriptor left; queue_full: its accept queue is full; stalled: neither.", "cause", acceptCauses()),
@@ -124,7 +124,7 @@ func (m *Metrics) CallDone(c cri.Call) {
 }
 
 // ProbeDone observes a fresh dial that ended.
-func (m *Metrics) ProbeDone(p health.Probe) {
+func (m *Metrics) ProbeDone(p facts.Probe) {
 	if p.Settings > 0 {
 		m.probeDuration.Observe((p.Connect + p.Settings).Seconds())
 	}
@@ -138,7 +138,7 @@ func (m *Metrics) IncidentOpened() { m.incidents.Inc() }
 
 // Observe counts the changes since the previous snapshot. One goroutine calls it for
 // every new snapshot.
-func (m *Metrics) Observe(s *health.Snapshot) {
+func (m *Metrics) Observe(s *facts.Snapshot) {
 	m.history.Judged(s.At, s.State)
 	e := &s.Facts.Evidence
 	if probe := s.Facts.Probe; !probe.At.Equal(m.probed) {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/test/must"
@@ -44,14 +45,14 @@ func exercise(m *Metrics) {
 		m.CallDone(cri.Call{Operation: op, Start: viewtest.T0, Duration: 3 * time.Millisecond, Bytes: 100, Code: cri.CodeOK})
 	}
 	m.CallDone(cri.Call{Operation: cri.OpListContainers, Start: viewtest.T0, Duration: time.Second, Code: cri.CodeUnavailable})
-	m.ProbeDone(health.Probe{At: viewtest.T0, OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond})
-	m.ProbeDone(health.Probe{At: viewtest.T0, Stage: health.StageConnect, Cause: health.CauseMissing})
-	m.ProbeDone(health.Probe{At: viewtest.T0, Stage: health.StageSettings, Cause: health.CauseTimeout, Connect: 84 * time.Microsecond})
+	m.ProbeDone(facts.Probe{At: viewtest.T0, OK: true, Connect: 84 * time.Microsecond, Settings: 240 * time.Microsecond})
+	m.ProbeDone(facts.Probe{At: viewtest.T0, Stage: facts.StageConnect, Cause: facts.CauseMissing})
+	m.ProbeDone(facts.Probe{At: viewtest.T0, Stage: facts.StageSettings, Cause: facts.CauseTimeout, Connect: 84 * time.Microsecond})
 	for _, cause := range acceptCauses() {
 		m.acceptFailures.WithLabelValues(cause).Inc()
 	}
 	m.IncidentOpened()
-	m.Observe(&health.Snapshot{Facts: health.Facts{Evidence: health.Evidence{Hop: health.Hop{Process: &health.Process{RestartsTotal: 1}}}}})
+	m.Observe(&facts.Snapshot{Facts: facts.Facts{Evidence: facts.Evidence{Hop: facts.Hop{Process: &facts.Process{RestartsTotal: 1}}}}})
 }
 
 func testNode() Node {
@@ -123,7 +124,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 func TestMetricsGolden(t *testing.T) {
 	for _, tt := range []struct {
 		file string
-		snap health.Snapshot
+		snap facts.Snapshot
 		feed bool
 	}{
 		// What a scrape before the first relist shows: all that is known to be
@@ -162,10 +163,10 @@ func TestSeriesBudget(t *testing.T) {
 	m := NewMetrics(reg)
 	s := viewtest.Degraded()
 	for _, r := range health.Reasons()[:5] {
-		s.Active = append(s.Active, health.Active{ID: r.ID, Severity: "info"})
+		s.Active = append(s.Active, facts.Active{ID: r.ID, Severity: "info"})
 	}
 	for _, name := range []string{"dockerd", "dockerd_containerd", "storage"} {
-		s.Facts.Evidence.Sources[name] = health.Source{Up: true}
+		s.Facts.Evidence.Sources[name] = facts.Source{Up: true}
 	}
 	reg.MustRegister(testCollector(viewtest.NewSource(s), viewtest.Clock))
 	h := promhttp.InstrumentMetricHandler(reg, metricsOver(reg))
@@ -209,7 +210,7 @@ func TestInFlightMoves(t *testing.T) {
 	}
 	// A phase that began after the scrape read the clock.
 	s := viewtest.Healthy()
-	s.Facts.Relist.InFlight = &health.InFlight{Start: viewtest.T0, Phase: health.PhaseInspect, PhaseStart: viewtest.T0.Add(time.Millisecond)}
+	s.Facts.Relist.InFlight = &facts.InFlight{Start: viewtest.T0, Phase: facts.PhaseInspect, PhaseStart: viewtest.T0.Add(time.Millisecond)}
 	reg, _ = newPedantic(viewtest.NewSource(s))
 	if v, ok := value(gather(t, reg), "pleg_relist_inflight_seconds", "inspect"); !ok || v != 0 {
 		t.Errorf("%v, %v; want 0", v, ok)
@@ -259,41 +260,41 @@ func TestReadNode(t *testing.T) {
 // culprit have rows only while they are active.
 func TestValues(t *testing.T) {
 	for name, tt := range map[string]struct {
-		snap   health.Snapshot
-		change func(*health.Snapshot)
+		snap   facts.Snapshot
+		change func(*facts.Snapshot)
 		want   map[string]float64 // by name and label values
 		absent []string
 	}{
-		"a failed list": {viewtest.Starting(), func(s *health.Snapshot) {
-			s.Facts.Calls = map[string]health.Call{"list_containers": {LastFailed: viewtest.Ago(time.Second), Bytes: 17 << 20}}
-			s.Facts.Status.NetworkReady = &health.Condition{}
+		"a failed list": {viewtest.Starting(), func(s *facts.Snapshot) {
+			s.Facts.Calls = map[string]facts.Call{"list_containers": {LastFailed: viewtest.Ago(time.Second), Bytes: 17 << 20}}
+			s.Facts.Status.NetworkReady = &facts.Condition{}
 			s.LastSeen, s.LastSeenAge = viewtest.Ago(2*time.Second), 2*time.Second
 		}, map[string]float64{
 			"pleg_runtime_response_bytes list_containers": 17 << 20, "pleg_runtime_condition NetworkReady": 0, "pleg_last_seen_age_seconds": 2,
 			"pleg_last_seen_seconds": float64(viewtest.Ago(2*time.Second).UnixMilli()) / 1e3,
 		}, []string{"pleg_runtime_response_bytes list_podsandbox", "pleg_runtime_condition RuntimeReady"}},
-		"evidence": {viewtest.Healthy(), func(s *health.Snapshot) {
+		"evidence": {viewtest.Healthy(), func(s *facts.Snapshot) {
 			e := &s.Facts.Evidence
-			e.Queue, e.Process.OpenFDs, e.Process.Start = &health.Queue{At: viewtest.T0}, -1, time.Time{}
-			e.Kubelet = &health.Kubelet{Seen: true, Refused: true}
+			e.Queue, e.Process.OpenFDs, e.Process.Start = &facts.Queue{At: viewtest.T0}, -1, time.Time{}
+			e.Kubelet = &facts.Kubelet{Seen: true, Refused: true}
 		}, map[string]float64{"pleg_kubelet_up": 0, "pleg_runtime_process_max_fds": 1 << 20}, []string{
 			"pleg_socket_accept_queue_length", "pleg_socket_accept_queue_limit", "pleg_runtime_process_open_fds",
 			"pleg_runtime_process_start_time_seconds", "pleg_kubelet_last_seen_seconds", "pleg_evidence_up dockerd",
 		}},
-		"a process that is gone": {viewtest.Healthy(), func(s *health.Snapshot) {
+		"a process that is gone": {viewtest.Healthy(), func(s *facts.Snapshot) {
 			s.Facts.Evidence.Process.Alive, s.Facts.Evidence.Process.OpenFDs = false, 12
 		}, nil, []string{"pleg_runtime_process_open_fds"}},
-		"no reason": {viewtest.Healthy(), func(*health.Snapshot) {}, nil, []string{"pleg_reason", "pleg_primary_reason", "pleg_culprit"}},
-		"reasons and a culprit": {viewtest.Healthy(), func(s *health.Snapshot) {
-			s.Reason, s.Facts.Runtime = "RuntimeListStall", health.Runtime{Name: "containerd", Version: "2"}
-			s.Active = []health.Active{{ID: "RuntimeListStall", Severity: health.SeverityCritical}, {ID: "FDsRunningOut", Severity: health.SeverityWarning}}
-			s.Culprit = &health.Link{Kind: health.KindMount, Name: "/data", Fingerprint: "nfs4:1c2d3e4f"}
+		"no reason": {viewtest.Healthy(), func(*facts.Snapshot) {}, nil, []string{"pleg_reason", "pleg_primary_reason", "pleg_culprit"}},
+		"reasons and a culprit": {viewtest.Healthy(), func(s *facts.Snapshot) {
+			s.Reason, s.Facts.Runtime = "RuntimeListStall", facts.Runtime{Name: "containerd", Version: "2"}
+			s.Active = []facts.Active{{ID: "RuntimeListStall", Severity: facts.SeverityCritical}, {ID: "FDsRunningOut", Severity: facts.SeverityWarning}}
+			s.Culprit = &facts.Link{Kind: facts.KindMount, Name: "/data", Fingerprint: "nfs4:1c2d3e4f"}
 		}, map[string]float64{
 			"pleg_reason RuntimeListStall critical": 1, "pleg_reason FDsRunningOut warning": 1, "pleg_primary_reason RuntimeListStall": 1,
 			"pleg_culprit nfs4:1c2d3e4f mount": 1, "pleg_node_info 2 6.1.0-42-amd64 Debian GNU/Linux 12 (bookworm) 1.0.0 containerd 2": 1,
 		}, nil},
-		"a hostile runtime": {viewtest.Healthy(), func(s *health.Snapshot) {
-			s.Facts.Runtime = health.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
+		"a hostile runtime": {viewtest.Healthy(), func(s *facts.Snapshot) {
+			s.Facts.Runtime = facts.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
 		}, nil, nil},
 	} {
 		tt.change(&tt.snap)

@@ -3,38 +3,25 @@ package health
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // chainValid is how long a chain counts after its last look.
 const chainValid = 3 * time.Second
 
 // chain returns the wait chain, nil for none and for an old one: that of a call counts once the call hangs.
-func (w *view) chain() *Chain {
+func (w *view) chain() *facts.Chain {
 	c := w.f.Evidence.Chain
 	if c == nil || w.age(c.At) > chainValid {
 		return nil
 	}
-	if call := c.first(); call.isList() && w.hungSince.IsZero() || call.isInspection() && !w.inspectionsHang() {
+	if call := c.First(); call.IsList() && w.hungSince.IsZero() || call.IsInspection() && !w.inspectionsHang() {
 		return nil
 	}
 	return c
 }
-
-// first returns the link that a chain begins with, an empty one for none.
-func (c *Chain) first() *Link {
-	if c == nil || len(c.Links) == 0 {
-		return &Link{}
-	}
-	return &c.Links[0]
-}
-
-// isList reports whether a link is a list.
-func (l *Link) isList() bool { return l.Kind == KindCall && strings.HasPrefix(l.Name, "list_") }
-
-// isInspection reports whether a link is a call for the status of a pod or container.
-func (l *Link) isInspection() bool { return l.Kind == KindCall && strings.HasSuffix(l.Name, "_status") }
 
 // containerStalledAfter is how long a list must be unanswered until a container whose lock's
 // holder is not seen counts as the cause: a runtime without a CPU answers some calls late.
@@ -45,52 +32,52 @@ var busServices = map[string]bool{"dbus-daemon": true, "dbus-broker": true, "dbu
 
 // Subject returns the process that a reason is about at the hop that the facts are of, from which a
 // chain of waiting is followed while no call hangs; 0 where there is none or it is not known.
-func Subject(f *Facts, reason string) (pid int) {
-	e, children := &f.Evidence, cmp.Or(f.Evidence.Children, &Children{})
-	first := func(of []Child) int { return slices.Concat(of, []Child{{}})[0].PID }
+func Subject(f *facts.Facts, reason string) (pid int) {
+	e, children := &f.Evidence, cmp.Or(f.Evidence.Children, &facts.Children{})
+	first := func(of []facts.Child) int { return slices.Concat(of, []facts.Child{{}})[0].PID }
 	switch reason {
 	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, RuntimeStorageStall,
 		RuntimeThreadStuck, AcceptFDExhausted, AcceptStalled:
-		return e.Process.pid()
+		return e.Process.LivePID()
 	case RuntimeSocketTakenOver:
-		return cmp.Or(e.Listener, &Listener{}).PID
+		return cmp.Or(e.Listener, &facts.Listener{}).PID
 	case ShimStuck:
 		return first(children.Stuck)
 	case RuntimeHelperStuck:
 		return first(children.Old)
 	case KubeletStalled:
-		return cmp.Or(e.KubeletProcess, &KubeletProcess{}).PID
+		return cmp.Or(e.KubeletProcess, &facts.KubeletProcess{}).PID
 	}
 	return 0
 }
 
 // HopPID returns the process of the first hop behind the runtime, 0 where there is none or it is not known.
-func HopPID(f *Facts) int {
+func HopPID(f *facts.Facts) int {
 	if len(f.Evidence.Hops) == 0 {
 		return 0
 	}
-	return f.Evidence.Hops[0].Process.pid()
+	return f.Evidence.Hops[0].Process.LivePID()
 }
 
 // chainCause returns the reason that the chain proves, "" for none: the one of its last link that waits for nobody.
 // That the status of one pod alone hangs, for its mount or for a lock, is what PodInspectionStall says.
 func (w *view) chainCause() string {
 	c := w.chain()
-	call, helper, shim, runtime := c.first(), c.Link(KindHelper), c.Link(KindShim), c.Link(KindRuntime)
-	isBus := func(l Link) bool { return l.Kind == KindProcess && busServices[l.Name] }
+	call, helper, shim, runtime := c.First(), c.Link(facts.KindHelper), c.Link(facts.KindShim), c.Link(facts.KindRuntime)
+	isBus := func(l facts.Link) bool { return l.Kind == facts.KindProcess && busServices[l.Name] }
 	switch {
-	case c.Culprit() == nil || call.Kind != KindCall:
+	case c.Culprit() == nil || call.Kind != facts.KindCall:
 	case helper != nil && slices.ContainsFunc(c.Links, isBus):
 		return SystemBusStalled
-	case helper != nil && (c.Link(KindMount) == nil || call.isList()):
+	case helper != nil && (c.Link(facts.KindMount) == nil || call.IsList()):
 		return RuntimeHelperStuck
 	case helper != nil:
-	case shim != nil && shim.State != LinkUnknown:
+	case shim != nil && shim.State != facts.LinkUnknown:
 		return ShimStuck
-	case runtime != nil && runtime.State == LinkPeer && (call.isList() || call.isInspection()):
+	case runtime != nil && runtime.State == facts.LinkPeer && (call.IsList() || call.IsInspection()):
 		return RuntimeThreadStuck
-	case call.isList() && w.age(call.Since) >= containerStalledAfter &&
-		(c.Link(KindContainer) != nil || c.Link(KindPod) != nil):
+	case call.IsList() && w.age(call.Since) >= containerStalledAfter &&
+		(c.Link(facts.KindContainer) != nil || c.Link(facts.KindPod) != nil):
 		return RuntimeListStall
 	}
 	return ""
@@ -98,12 +85,12 @@ func (w *view) chainCause() string {
 
 // chainSymptom returns the reason that says which call the chain begins with: it says what hangs, and not why.
 func (w *view) chainSymptom() string {
-	switch call := w.chain().first(); {
-	case call.isList():
+	switch call := w.chain().First(); {
+	case call.IsList():
 		return RuntimeListStall
-	case call.isInspection():
+	case call.IsInspection():
 		return PodInspectionStall
-	case call.Kind == KindCall && call.Name == opStatus:
+	case call.Kind == facts.KindCall && call.Name == opStatus:
 		return RuntimeNotReady
 	}
 	return ""
@@ -117,11 +104,11 @@ func (w *view) chainEvidence(id string) (out lines) {
 	c := w.chain()
 	for _, l := range slices.Backward(c.Links) {
 		switch {
-		case l.Kind == KindCall:
+		case l.Kind == facts.KindCall:
 			out.add("%s %s", l.Name, l.Evidence)
-		case l.Kind == KindContainer:
+		case l.Kind == facts.KindContainer:
 			out.add("ContainerStatus of one container alone hangs too")
-		case l.Kind == KindPod:
+		case l.Kind == facts.KindPod:
 			out.add("PodSandboxStatus of one pod alone hangs too")
 		case l.PID != 0:
 			out.add("%s pid %d (%s): %s", l.Kind, l.PID, l.Name, l.Evidence)
@@ -134,9 +121,9 @@ func (w *view) chainEvidence(id string) (out lines) {
 }
 
 // chainOf returns the wait chain where it is about a reason: one of a process may be about the previous reason.
-func (w *view) chainOf(id string) *Chain {
+func (w *view) chainOf(id string) *facts.Chain {
 	c := w.chain()
-	if pid := Subject(w.f.At(w.verdict.Hop), id); c.first().Kind != KindCall && c.first().PID != pid {
+	if pid := Subject(w.f.At(w.verdict.Hop), id); c.First().Kind != facts.KindCall && c.First().PID != pid {
 		return nil
 	}
 	return c
@@ -146,8 +133,8 @@ func (w *view) chainOf(id string) *Chain {
 func (w *view) chainNext(id string) string {
 	c := w.chainOf(id)
 	culprit := c.Culprit()
-	if culprit == nil || c.first().Kind == KindCall && w.chainCause() != id &&
-		(c.Link(KindMount) == nil || id != w.chainSymptom()) {
+	if culprit == nil || c.First().Kind == facts.KindCall && w.chainCause() != id &&
+		(c.Link(facts.KindMount) == nil || id != w.chainSymptom()) {
 		return ""
 	}
 	return firstStep(c, culprit)

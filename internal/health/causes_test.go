@@ -4,53 +4,55 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // hangingList returns facts in which a list has hung for a while.
-func hangingList() Facts {
+func hangingList() facts.Facts {
 	f := healthyFacts(t0)
-	f.Relist.InFlight = &InFlight{Start: t0.Add(-6 * time.Second), Phase: PhaseListContainers, PhaseStart: t0.Add(-6 * time.Second)}
+	f.Relist.InFlight = &facts.InFlight{Start: t0.Add(-6 * time.Second), Phase: facts.PhaseListContainers, PhaseStart: t0.Add(-6 * time.Second)}
 	f.Relist.LastSeen = t0.Add(-7 * time.Second)
 	f.Calls = answeredCalls()
 	return f
 }
 
 // answeredCalls are those of a runtime that has just answered Version.
-func answeredCalls() map[string]Call { return map[string]Call{"version": {LastOK: t0}} }
+func answeredCalls() map[string]facts.Call { return map[string]facts.Call{"version": {LastOK: t0}} }
 
 // chainOf is a chain from a list that hangs to the links.
-func chainOf(links ...Link) *Chain {
-	return &Chain{At: t0, Links: append([]Link{{Kind: KindCall, Name: "list_containers", State: LinkUnanswered, Evidence: "unanswered for 6s"}}, links...)}
+func chainOf(links ...facts.Link) *facts.Chain {
+	return &facts.Chain{At: t0, Links: append([]facts.Link{{Kind: facts.KindCall, Name: "list_containers", State: facts.LinkUnanswered, Evidence: "unanswered for 6s"}}, links...)}
 }
 
 // TestSeverityAsCause: a stuck shim or helper is a warning by itself, and as severe
 // as the hang where it is the cause of one.
 func TestSeverityAsCause(t *testing.T) {
-	shim := Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"}
-	helper := Link{Kind: KindHelper, Name: "runc", PID: 4712, State: LinkAsleep, Evidence: "asleep"}
+	shim := facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkStopped, Evidence: "stopped"}
+	helper := facts.Link{Kind: facts.KindHelper, Name: "runc", PID: 4712, State: facts.LinkAsleep, Evidence: "asleep"}
 	waits := shim
-	waits.State = LinkChild
+	waits.State = facts.LinkChild
 	for _, tt := range []struct {
 		id      string
-		links   []Link
+		links   []facts.Link
 		symptom string
-		want    Severity
+		want    facts.Severity
 	}{
-		{ShimStuck, []Link{shim}, RuntimeListStall, SeverityCritical},
-		{RuntimeHelperStuck, []Link{waits, helper}, RuntimeListStall, SeverityCritical},
-		{ShimStuck, nil, "", SeverityWarning},
-		{RuntimeHelperStuck, nil, "", SeverityWarning},
+		{ShimStuck, []facts.Link{shim}, RuntimeListStall, facts.SeverityCritical},
+		{RuntimeHelperStuck, []facts.Link{waits, helper}, RuntimeListStall, facts.SeverityCritical},
+		{ShimStuck, nil, "", facts.SeverityWarning},
+		{RuntimeHelperStuck, nil, "", facts.SeverityWarning},
 	} {
 		f := healthyFacts(t0)
 		if tt.links != nil {
 			f = hangingList()
 			f.Evidence.Chain = chainOf(tt.links...)
 		} else {
-			f.Evidence.Children, f.Calls = &Children{Shims: 5}, answeredCalls()
+			f.Evidence.Children, f.Calls = &facts.Children{Shims: 5}, answeredCalls()
 			if tt.id == ShimStuck {
-				f.Evidence.Children.Stuck = []Child{{PID: 4711, Comm: "containerd-shim", State: "T", Since: t0.Add(-5 * time.Second)}}
+				f.Evidence.Children.Stuck = []facts.Child{{PID: 4711, Comm: "containerd-shim", State: "T", Since: t0.Add(-5 * time.Second)}}
 			} else {
-				f.Evidence.Children.Old = []Child{{PID: 4712, Comm: "runc", Since: t0.Add(-time.Minute)}}
+				f.Evidence.Children.Old = []facts.Child{{PID: 4712, Comm: "runc", Since: t0.Add(-time.Minute)}}
 			}
 		}
 		v := Judge(&f, t0, nil)
@@ -80,18 +82,18 @@ var suspicions = []suspicion{
 }
 
 // answered sets the answers beside the call.
-func (s suspicion) answered(f *Facts) {
+func (s suspicion) answered(f *facts.Facts) {
 	f.Version.Ended = t0.Add(-s.version)
-	f.Probe = Probe{At: t0.Add(-100 * time.Millisecond), OK: s.probe}
+	f.Probe = facts.Probe{At: t0.Add(-100 * time.Millisecond), OK: s.probe}
 }
 
 // TestChainBeforeTheHang: a list or an inspection is suspected before it counts as hanging, while
 // Version is answered; the chain that was found meanwhile counts from the hang on.
 func TestChainBeforeTheHang(t *testing.T) {
-	shim := Link{Kind: KindShim, Name: "containerd-shim", PID: 4711, State: LinkStopped, Evidence: "stopped"}
-	check := func(tt suspicion, f Facts, operation string, called time.Time) {
+	shim := facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkStopped, Evidence: "stopped"}
+	check := func(tt suspicion, f facts.Facts, operation string, called time.Time) {
 		tt.answered(&f)
-		f.Evidence.Chain = &Chain{At: t0, Links: []Link{{Kind: KindCall, Name: operation}, {Kind: KindContainer, Name: "a/b/c"}, shim}}
+		f.Evidence.Chain = &facts.Chain{At: t0, Links: []facts.Link{{Kind: facts.KindCall, Name: operation}, {Kind: facts.KindContainer, Name: "a/b/c"}, shim}}
 		if s := suspected(&f, t0); s.Suspected != tt.suspected || s.Suspected && (s.Operation != operation || !s.Called.Equal(called)) {
 			t.Errorf("%s, %+v: %+v", operation, tt, s)
 		}
@@ -109,10 +111,10 @@ func TestChainBeforeTheHang(t *testing.T) {
 		suspicion{unanswered: 2 * time.Second, usual: time.Second},
 		suspicion{unanswered: 3100 * time.Millisecond, usual: time.Second, suspected: true, hang: true}) {
 		f, start := healthyFacts(t0), t0.Add(-tt.unanswered)
-		f.Relist.InFlight = &InFlight{Start: start, Phase: PhaseInspect, PhaseStart: start, Pods: 1}
-		f.Relist.Inspecting = []PodInspection{{UID: "u", Start: start, CallStart: start, Operation: "container_status"}}
+		f.Relist.InFlight = &facts.InFlight{Start: start, Phase: facts.PhaseInspect, PhaseStart: start, Pods: 1}
+		f.Relist.Inspecting = []facts.PodInspection{{UID: "u", Start: start, CallStart: start, Operation: "container_status"}}
 		f.Calls = answeredCalls()
-		f.Calls["container_status"] = Call{LastOK: start, LastOKDuration: tt.usual}
+		f.Calls["container_status"] = facts.Call{LastOK: start, LastOKDuration: tt.usual}
 		check(tt, f, "container_status", start)
 	}
 }
@@ -121,22 +123,22 @@ func TestChainBeforeTheHang(t *testing.T) {
 // where that waits for somebody else.
 func TestStepForServer(t *testing.T) {
 	f := healthyFacts(t0)
-	f.Relist.InFlight = &InFlight{Start: t0.Add(-6 * time.Second), Phase: PhaseInspect, PhaseStart: t0.Add(-6 * time.Second), Pods: 1}
-	f.Relist.Inspecting = []PodInspection{{UID: "u", Start: t0.Add(-6 * time.Second), Operation: "container_status"}}
+	f.Relist.InFlight = &facts.InFlight{Start: t0.Add(-6 * time.Second), Phase: facts.PhaseInspect, PhaseStart: t0.Add(-6 * time.Second), Pods: 1}
+	f.Relist.Inspecting = []facts.PodInspection{{UID: "u", Start: t0.Add(-6 * time.Second), Operation: "container_status"}}
 	f.Calls = answeredCalls()
-	server := Link{Kind: KindProcess, Name: "mountd", PID: 12, State: LinkAsleep, Evidence: "1 thread asleep"}
-	other := Link{Kind: KindProcess, Name: "backend", PID: 13, State: LinkStopped, Evidence: "stopped"}
+	server := facts.Link{Kind: facts.KindProcess, Name: "mountd", PID: 12, State: facts.LinkAsleep, Evidence: "1 thread asleep"}
+	other := facts.Link{Kind: facts.KindProcess, Name: "backend", PID: 13, State: facts.LinkStopped, Evidence: "stopped"}
 	for _, tt := range []struct {
-		links []Link
+		links []facts.Link
 		want  string
 	}{
-		{[]Link{server}, "Get pid 12 (mountd), which serves the mount /volume, to answer: 1 thread asleep."},
-		{[]Link{server, {Kind: KindProcess, Name: "backend", PID: 13, State: LinkAsleep, Evidence: "2 threads asleep"}}, "Get pid 12 (mountd), which serves the mount /volume, to answer: it waits for pid 13 (backend): 2 threads asleep."},
-		{[]Link{server, other}, "`kill -CONT 13`"},
+		{[]facts.Link{server}, "Get pid 12 (mountd), which serves the mount /volume, to answer: 1 thread asleep."},
+		{[]facts.Link{server, {Kind: facts.KindProcess, Name: "backend", PID: 13, State: facts.LinkAsleep, Evidence: "2 threads asleep"}}, "Get pid 12 (mountd), which serves the mount /volume, to answer: it waits for pid 13 (backend): 2 threads asleep."},
+		{[]facts.Link{server, other}, "`kill -CONT 13`"},
 	} {
-		f.Evidence.Chain = &Chain{At: t0, Links: append([]Link{
-			{Kind: KindCall, Name: "container_status", State: LinkUnanswered}, {Kind: KindContainer, Name: "a/b/c"},
-			{Kind: KindProcess, Name: "dockerd", PID: 11, State: LinkBlocked}, {Kind: KindMount, Name: "/volume", State: LinkBlocked},
+		f.Evidence.Chain = &facts.Chain{At: t0, Links: append([]facts.Link{
+			{Kind: facts.KindCall, Name: "container_status", State: facts.LinkUnanswered}, {Kind: facts.KindContainer, Name: "a/b/c"},
+			{Kind: facts.KindProcess, Name: "dockerd", PID: 11, State: facts.LinkBlocked}, {Kind: facts.KindMount, Name: "/volume", State: facts.LinkBlocked},
 		}, tt.links...)}
 		if v := Judge(&f, t0, nil); v.Reason != PodInspectionStall || !strings.HasPrefix(v.Next, tt.want) {
 			t.Errorf("%s: %q, want %q", v.Reason, v.Next, tt.want)
@@ -150,7 +152,7 @@ func TestContainerIsBlamedLate(t *testing.T) {
 	for hangs, blamed := range map[time.Duration]bool{2 * time.Second: false, 6 * time.Second: true} {
 		f := hangingList()
 		f.Relist.InFlight.PhaseStart = t0.Add(-hangs)
-		f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"})
+		f.Evidence.Chain = chainOf(facts.Link{Kind: facts.KindContainer, Name: "a/b/c"})
 		f.Evidence.Chain.Links[0].Since, f.Evidence.Chain.Unknown = t0.Add(-hangs), "its shim is idle"
 		v := Judge(&f, t0, nil)
 		if v.Reason != RuntimeListStall || contains(strings.Join(v.Active[0].Evidence, ";"), "of one container alone hangs") != blamed {
@@ -162,7 +164,7 @@ func TestContainerIsBlamedLate(t *testing.T) {
 // TestYoungVersion: a Version call that has only just been made is not in the evidence.
 func TestYoungVersion(t *testing.T) {
 	f := hangingList()
-	f.Calls = map[string]Call{opVersion: {LastOK: ago(time.Second), InFlightSince: ago(time.Millisecond)}}
+	f.Calls = map[string]facts.Call{opVersion: {LastOK: ago(time.Second), InFlightSince: ago(time.Millisecond)}}
 	if v := Judge(&f, t0, nil); v.Reason != RuntimeListStall || contains(strings.Join(v.Active[0].Evidence, "; "), "version") {
 		t.Errorf("%s: %v", v.Reason, v.Active)
 	}
@@ -171,15 +173,15 @@ func TestYoungVersion(t *testing.T) {
 func TestLinkID(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		link Link
+		link facts.Link
 		want string
 	}{
-		{"a driver's executable", Link{Kind: KindHelper, Name: "aws-cni"}, "aws-cni"},
-		{"a name that is no word", Link{Kind: KindProcess, Name: "(sd pam) \"x\""}, "_sd_pam___x_"},
-		{"a slice", Link{Kind: KindCgroup, Name: "/kubepods.slice/kubepods-podab12.slice/x.scope"}, "kubepods.slice"},
-		{"a file server", Link{Kind: KindMount, Name: "/var/lib/kubelet/pods/1/x", Fingerprint: "nfs4:1c2d3e4f"}, "nfs4:1c2d3e4f"},
-		{"a pod has none", Link{Kind: KindPod, Name: "shop/api-1"}, ""},
-		{"a container has none", Link{Kind: KindContainer, Name: "shop/api-1/main"}, ""},
+		{"a driver's executable", facts.Link{Kind: facts.KindHelper, Name: "aws-cni"}, "aws-cni"},
+		{"a name that is no word", facts.Link{Kind: facts.KindProcess, Name: "(sd pam) \"x\""}, "_sd_pam___x_"},
+		{"a slice", facts.Link{Kind: facts.KindCgroup, Name: "/kubepods.slice/kubepods-podab12.slice/x.scope"}, "kubepods.slice"},
+		{"a file server", facts.Link{Kind: facts.KindMount, Name: "/var/lib/kubelet/pods/1/x", Fingerprint: "nfs4:1c2d3e4f"}, "nfs4:1c2d3e4f"},
+		{"a pod has none", facts.Link{Kind: facts.KindPod, Name: "shop/api-1"}, ""},
+		{"a container has none", facts.Link{Kind: facts.KindContainer, Name: "shop/api-1/main"}, ""},
 	} {
 		if got := tt.link.ID(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)

@@ -7,113 +7,114 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/must"
 )
 
 func ago(d time.Duration) time.Time { return t0.Add(-d) }
 
 // noConnection makes connect fail with a cause for some seconds.
-func noConnection(f *Facts, cause Cause) {
+func noConnection(f *facts.Facts, cause facts.Cause) {
 	failing(f, 5, "Unavailable")
 	f.Endpoint.Path = "/run/c.sock"
-	f.Dial = Dial{At: t0, Cause: cause, Detail: string(cause)}
-	f.Probe = Probe{At: t0, Stage: StageConnect, Cause: cause, Detail: string(cause), FailedSince: ago(5 * time.Second)}
-	f.Calls = map[string]Call{"version": {LastOK: ago(6 * time.Second)}}
+	f.Dial = facts.Dial{At: t0, Cause: cause, Detail: string(cause)}
+	f.Probe = facts.Probe{At: t0, Stage: facts.StageConnect, Cause: cause, Detail: string(cause), FailedSince: ago(5 * time.Second)}
+	f.Calls = map[string]facts.Call{"version": {LastOK: ago(6 * time.Second)}}
 }
 
 // TestNext has cases in which another step would do nothing, or harm. "Start the runtime" is
 // wrong where something stands at its path, and where a process that no longer serves lives.
 func TestNext(t *testing.T) {
-	old := func() *Process {
-		return &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(time.Hour), OpenFDs: -1}
+	old := func() *facts.Process {
+		return &facts.Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(time.Hour), OpenFDs: -1}
 	}
-	held := func(cause Cause) func(*Facts) {
-		return func(f *Facts) {
-			f.Endpoint.Path, f.Calls = "/run/c.sock", map[string]Call{"version": {LastOK: t0}}
-			f.Probe = Probe{At: t0, Stage: StageConnect, Cause: cause, Detail: "detail", FailedSince: ago(5 * time.Second)}
+	held := func(cause facts.Cause) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			f.Endpoint.Path, f.Calls = "/run/c.sock", map[string]facts.Call{"version": {LastOK: t0}}
+			f.Probe = facts.Probe{At: t0, Stage: facts.StageConnect, Cause: cause, Detail: "detail", FailedSince: ago(5 * time.Second)}
 		}
 	}
-	frozen := func(path string) func(*Facts) {
-		return func(f *Facts) {
-			f.Relist.InFlight = &InFlight{Start: ago(time.Second), Phase: PhaseListPodSandbox, PhaseStart: ago(time.Second)}
+	frozen := func(path string) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			f.Relist.InFlight = &facts.InFlight{Start: ago(time.Second), Phase: facts.PhaseListPodSandbox, PhaseStart: ago(time.Second)}
 			f.Evidence.Process = old()
 			f.Evidence.Process.Unit = "containerd.service"
-			f.Evidence.Cgroup = &Cgroup{At: t0, Frozen: true, Path: path}
+			f.Evidence.Cgroup = &facts.Cgroup{At: t0, Frozen: true, Path: path}
 		}
 	}
 	for name, tt := range map[string]struct {
-		change           func(*Facts)
+		change           func(*facts.Facts)
 		reason, next, no string
 		beside           string // must be active, too
 	}{
-		"the path is a directory":                                {func(f *Facts) { noConnection(f, CauseNotSocket) }, RuntimeNotListening, "Remove what stands at /run/c.sock", "", ""},
-		"and the held connection answers":                        {held(CauseNotSocket), RuntimeNotListening, "the runtime runs", "Start the runtime", ""},
-		"another socket's file, and the held connection answers": {held(CauseRefused), RuntimeNotListening, "the runtime runs", "Start the runtime", ""},
-		"a stop that hangs, the socket's file is gone": {func(f *Facts) {
-			noConnection(f, CauseMissing)
+		"the path is a directory":                                {func(f *facts.Facts) { noConnection(f, facts.CauseNotSocket) }, RuntimeNotListening, "Remove what stands at /run/c.sock", "", ""},
+		"and the held connection answers":                        {held(facts.CauseNotSocket), RuntimeNotListening, "the runtime runs", "Start the runtime", ""},
+		"another socket's file, and the held connection answers": {held(facts.CauseRefused), RuntimeNotListening, "the runtime runs", "Start the runtime", ""},
+		"a stop that hangs, the socket's file is gone": {func(f *facts.Facts) {
+			noConnection(f, facts.CauseMissing)
 			f.Evidence.Process = old()
 		}, RuntimeSocketMissing, "`kill -9 812`", "Start the runtime", ""},
-		"a stop that hangs, the file is left": {func(f *Facts) {
-			noConnection(f, CauseRefused)
+		"a stop that hangs, the file is left": {func(f *facts.Facts) {
+			noConnection(f, facts.CauseRefused)
 			f.Evidence.Process = old()
 		}, RuntimeNotListening, "`kill -9 812`", "Start the runtime", ""},
-		"a process that is gone": {func(f *Facts) {
-			noConnection(f, CauseRefused)
+		"a process that is gone": {func(f *facts.Facts) {
+			noConnection(f, facts.CauseRefused)
 			f.Evidence.Process = old()
 			f.Evidence.Process.Alive = false
 		}, RuntimeNotListening, "Start the runtime; ", "`kill", ""},
-		"one that was last seen before": {func(f *Facts) {
-			noConnection(f, CauseRefused)
+		"one that was last seen before": {func(f *facts.Facts) {
+			noConnection(f, facts.CauseRefused)
 			f.Evidence.Process = old()
 			f.Evidence.Process.At = ago(4 * time.Second)
 		}, RuntimeNotListening, "Start the runtime; ", "`kill", ""},
 		"the unit is frozen": {frozen("/system.slice/containerd.service"), RuntimeFrozen, "`systemctl thaw containerd.service`", "", ""},
 		"a cgroup above it":  {frozen("/system.slice"), RuntimeFrozen, "`echo 0 >/sys/fs/cgroup/system.slice/cgroup.freeze`", "", ""},
-		"a debugger stops it": {func(f *Facts) {
+		"a debugger stops it": {func(f *facts.Facts) {
 			frozen("")(f)
 			f.Evidence.Cgroup.Frozen, f.Evidence.Process.Threads = false, map[string]int{"T": 9}
-			f.Evidence.Chain = &Chain{At: t0, Links: []Link{
-				{Kind: KindCall, Name: "every call"}, {Kind: KindRuntime, PID: 812, Name: "containerd", State: LinkTraced},
-				{Kind: KindProcess, PID: 50, Name: "gdb", State: LinkAsleep},
+			f.Evidence.Chain = &facts.Chain{At: t0, Links: []facts.Link{
+				{Kind: facts.KindCall, Name: "every call"}, {Kind: facts.KindRuntime, PID: 812, Name: "containerd", State: facts.LinkTraced},
+				{Kind: facts.KindProcess, PID: 50, Name: "gdb", State: facts.LinkAsleep},
 			}}
 		}, RuntimeFrozen, "pid 50 (gdb) traces pid 812", "", ""},
-		"a lock that another process holds is why it starts again and again": {func(f *Facts) {
-			noConnection(f, CauseRefused)
+		"a lock that another process holds is why it starts again and again": {func(f *facts.Facts) {
+			noConnection(f, facts.CauseRefused)
 			p := old()
 			p.Start, p.Restarts = ago(8*time.Second), []time.Time{ago(28 * time.Second), ago(18 * time.Second), ago(8 * time.Second)}
-			p.Lock = &LockWait{HolderPID: 9, HolderComm: "ctr", File: "/var/lib/containerd/meta.db", Since: ago(7 * time.Second)}
+			p.Lock = &facts.LockWait{HolderPID: 9, HolderComm: "ctr", File: "/var/lib/containerd/meta.db", Since: ago(7 * time.Second)}
 			f.Evidence.Process = p
 		}, RuntimeStorageLocked, "", "", RuntimeRestarting},
-		"a process that is not known to be stuck": {func(f *Facts) {
+		"a process that is not known to be stuck": {func(f *facts.Facts) {
 			*f = hangingList()
-			f.Evidence.Chain = chainOf(Link{Kind: KindContainer, Name: "a/b/c"}, Link{Kind: KindShim, PID: 4711, State: LinkUnknown, Evidence: "8 threads"})
+			f.Evidence.Chain = chainOf(facts.Link{Kind: facts.KindContainer, Name: "a/b/c"}, facts.Link{Kind: facts.KindShim, PID: 4711, State: facts.LinkUnknown, Evidence: "8 threads"})
 			f.Evidence.Chain.Unknown = "what process 4711 waits for cannot be read"
 		}, RuntimeListStall, "4711", "kill", ""},
-		"memory pressure beside a full queue, and quick lists": {func(f *Facts) {
-			f.Calls = map[string]Call{"list_containers": {LastOK: t0}}
-			f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 4097, Limit: 4096, WaitingSince: ago(5 * time.Second)}
-			f.Evidence.Node = &Node{At: t0, MemoryFull: 80, CPUIdle: -1}
+		"memory pressure beside a full queue, and quick lists": {func(f *facts.Facts) {
+			f.Calls = map[string]facts.Call{"list_containers": {LastOK: t0}}
+			f.Evidence.Queue = &facts.Queue{At: t0, Listening: true, Length: 4097, Limit: 4096, WaitingSince: ago(5 * time.Second)}
+			f.Evidence.Node = &facts.Node{At: t0, MemoryFull: 80, CPUIdle: -1}
 		}, AcceptStalled, "", "", NodePressure},
 	} {
 		f := healthyFacts(t0)
 		tt.change(&f)
 		v := Judge(&f, t0, nil)
 		if v.Reason != tt.reason || !strings.Contains(v.Next, tt.next) || tt.no != "" && strings.Contains(v.Next, tt.no) ||
-			tt.beside != "" && v.active(tt.beside) == nil {
+			tt.beside != "" && v.ActiveReason(tt.beside) == nil {
 			t.Errorf("%s: %s, %q; want %s with %q, not %q, beside %s", name, listed(v), v.Next, tt.reason, tt.next, tt.no, tt.beside)
 		}
 	}
 }
 
 // inherited are the facts of a process that has a listener of before its start, and answers nothing.
-func inherited(comm string) Facts {
+func inherited(comm string) facts.Facts {
 	f := healthyFacts(t0)
 	f.Endpoint.Path = "/run/c.sock"
 	at := ago(4 * time.Second)
-	f.Relist.InFlight = &InFlight{Start: at, Phase: PhaseListPodSandbox, PhaseStart: at}
-	f.Calls = map[string]Call{"version": {LastOK: ago(20 * time.Second), InFlightSince: at}}
-	f.Evidence.Process = &Process{At: t0, PID: 90, Comm: comm, Alive: true, Start: ago(10 * time.Second), OpenFDs: -1}
-	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 2, Limit: 4096, ListeningSince: ago(time.Hour), WaitingSince: at}
+	f.Relist.InFlight = &facts.InFlight{Start: at, Phase: facts.PhaseListPodSandbox, PhaseStart: at}
+	f.Calls = map[string]facts.Call{"version": {LastOK: ago(20 * time.Second), InFlightSince: at}}
+	f.Evidence.Process = &facts.Process{At: t0, PID: 90, Comm: comm, Alive: true, Start: ago(10 * time.Second), OpenFDs: -1}
+	f.Evidence.Queue = &facts.Queue{At: t0, Listening: true, Length: 2, Limit: 4096, ListeningSince: ago(time.Hour), WaitingSince: at}
 	return f
 }
 
@@ -138,9 +139,9 @@ func TestSlowOnAnIdleNode(t *testing.T) {
 	for idle, want := range map[float64]string{0.9: "", 0.1: NodePressure} {
 		f := healthyFacts(t0)
 		f.Relist.Lists = []time.Duration{700 * time.Millisecond, 700 * time.Millisecond}
-		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, OpenFDs: -1, Delay: 0.4, CPU: 0.1, DelayPerRun: time.Millisecond}
-		f.Evidence.Cgroup = &Cgroup{At: t0}
-		f.Evidence.Node = &Node{At: t0, CPUSome: 90, CPUIdle: idle}
+		f.Evidence.Process = &facts.Process{At: t0, PID: 812, Comm: "containerd", Alive: true, OpenFDs: -1, Delay: 0.4, CPU: 0.1, DelayPerRun: time.Millisecond}
+		f.Evidence.Cgroup = &facts.Cgroup{At: t0}
+		f.Evidence.Node = &facts.Node{At: t0, CPUSome: 90, CPUIdle: idle}
 		named(t, fmt.Sprintf("CPUs idle for %.1f", idle), &f, want)
 	}
 }
@@ -149,11 +150,11 @@ func TestSlowOnAnIdleNode(t *testing.T) {
 // may be well.
 func TestBlindBehindMounts(t *testing.T) {
 	f := healthyFacts(t0)
-	noConnection(&f, CauseMissing)
+	noConnection(&f, facts.CauseMissing)
 	f.Status.LastGood = ago(200 * time.Second)
-	f.Evidence.Listener = &Listener{At: t0, PID: 812, Comm: "containerd", OtherMounts: true}
+	f.Evidence.Listener = &facts.Listener{At: t0, PID: 812, Comm: "containerd", OtherMounts: true}
 	v := Judge(&f, t0, nil)
-	if v.State != StateUnknown || v.NotReadyIn != nil || !v.NodeReady || !strings.Contains(v.Next, "Mount the directory") {
+	if v.State != facts.StateUnknown || v.NotReadyIn != nil || !v.NodeReady || !strings.Contains(v.Next, "Mount the directory") {
 		t.Errorf("%s, NotReady in %v, %q", v.State, v.NotReadyIn, v.Next)
 	}
 }
@@ -162,15 +163,15 @@ func TestBlindBehindMounts(t *testing.T) {
 // and do not panic.
 func TestPartsMissing(t *testing.T) {
 	for _, file := range scenarioFiles(t, "*") {
-		b, err := Marshal(readScenario(t, file).Facts)
+		b, err := facts.Marshal(readScenario(t, file).Facts)
 		must.Do(t, err)
 		var whole map[string]any
 		must.Do(t, json.Unmarshal(b, &whole))
 		without(whole, 2, func() {
 			b, err := json.Marshal(whole)
 			must.Do(t, err)
-			var f Facts
-			must.Do(t, Unmarshal(b, &f))
+			var f facts.Facts
+			must.Do(t, facts.Unmarshal(b, &f))
 			Judge(&f, scenarioNow, nil)
 			if f.Relist.Failures++; f.Relist.Last != nil {
 				f.Relist.Last.Err = nil
@@ -197,9 +198,9 @@ func without(fields map[string]any, depth int, do func()) {
 // stays.
 func TestConstantFault(t *testing.T) {
 	for _, file := range scenarioFiles(t, "*") {
-		b, err := Marshal(readScenario(t, file).Facts)
+		b, err := facts.Marshal(readScenario(t, file).Facts)
 		must.Do(t, err)
-		var previous *Verdict
+		var previous *facts.Verdict
 		var names []string
 		for s := range 20 {
 			later := time.Duration(2*s) * time.Second
@@ -207,8 +208,8 @@ func TestConstantFault(t *testing.T) {
 			must.Do(t, json.Unmarshal(b, &whole))
 			again, err := json.Marshal(sampledAgain(whole, later))
 			must.Do(t, err)
-			var f Facts
-			must.Do(t, Unmarshal(again, &f))
+			var f facts.Facts
+			must.Do(t, facts.Unmarshal(again, &f))
 			v := Judge(&f, scenarioNow.Add(later), previous)
 			if previous != nil && v.Reason != previous.Reason && s > 5 {
 				names = append(names, v.Reason)

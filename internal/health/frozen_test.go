@@ -3,6 +3,8 @@ package health
 import (
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestThawed: threads that a v1 freezer holds are in D, and are still said to be
@@ -10,17 +12,17 @@ import (
 func TestThawed(t *testing.T) {
 	f := healthyFacts(t0)
 	f.Relist.Lists = []time.Duration{3 * time.Second}
-	f.Evidence.Process = &Process{
+	f.Evidence.Process = &facts.Process{
 		At: t0.Add(-900 * time.Millisecond), PID: 812, Comm: "containerd", Alive: true,
-		Threads: map[string]int{"D": 9}, Blocked: []BlockedThread{{TID: 812, Since: t0.Add(-5 * time.Second), Channel: "futex_do_wait"}},
+		Threads: map[string]int{"D": 9}, Blocked: []facts.BlockedThread{{TID: 812, Since: t0.Add(-5 * time.Second), Channel: "futex_do_wait"}},
 	}
-	f.Evidence.Cgroup = &Cgroup{At: t0.Add(-time.Second), Frozen: true}
-	f.Relist.InFlight = &InFlight{Start: t0.Add(-time.Second), Phase: PhaseListPodSandbox, PhaseStart: t0.Add(-time.Second)}
+	f.Evidence.Cgroup = &facts.Cgroup{At: t0.Add(-time.Second), Frozen: true}
+	f.Relist.InFlight = &facts.InFlight{Start: t0.Add(-time.Second), Phase: facts.PhaseListPodSandbox, PhaseStart: t0.Add(-time.Second)}
 	v := Judge(&f, t0, nil)
 	if v.Reason != RuntimeFrozen {
 		t.Fatalf("frozen: %q", v.Reason)
 	}
-	f.Evidence.Cgroup = &Cgroup{At: t0}
+	f.Evidence.Cgroup = &facts.Cgroup{At: t0}
 	if v = Judge(&f, t0, v); v.Reason != RuntimeFrozen {
 		t.Errorf("thawed since the threads were looked at: %q", v.Reason)
 	}
@@ -50,8 +52,8 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 	} {
 		f := healthyFacts(t0)
 		f.Relist.Lists = []time.Duration{3 * time.Second}
-		f.Evidence.Cgroup = &Cgroup{At: t0.Add(-time.Second), Frozen: tt.frozen}
-		f.Evidence.Process = &Process{
+		f.Evidence.Cgroup = &facts.Cgroup{At: t0.Add(-time.Second), Frozen: tt.frozen}
+		f.Evidence.Process = &facts.Process{
 			At: f.Evidence.Cgroup.At, PID: 812, Comm: "containerd", Alive: true,
 			Threads: thread,
 		}
@@ -60,9 +62,9 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 			f.Evidence.Process.At = f.Evidence.Cgroup.FrozenAt.Add(tt.looked)
 		}
 		for i, channel := range tt.channels {
-			f.Evidence.Process.Blocked = append(f.Evidence.Process.Blocked, BlockedThread{TID: 812 + i, Since: t0.Add(-5 * time.Second), Channel: channel})
+			f.Evidence.Process.Blocked = append(f.Evidence.Process.Blocked, facts.BlockedThread{TID: 812 + i, Since: t0.Add(-5 * time.Second), Channel: channel})
 		}
-		if got := Judge(&f, t0, nil).active(RuntimeStorageStall) != nil; got != tt.want {
+		if got := Judge(&f, t0, nil).ActiveReason(RuntimeStorageStall) != nil; got != tt.want {
 			t.Errorf("%s: a storage stall %v, want %v", name, got, tt.want)
 		}
 	}
@@ -72,9 +74,9 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 // each list quickly that falls between two stops.
 func TestStoppedAgain(t *testing.T) {
 	const ms = time.Millisecond
-	judge := func(previous *Verdict, stopped time.Duration, stops ...time.Duration) *Verdict {
+	judge := func(previous *facts.Verdict, stopped time.Duration, stops ...time.Duration) *facts.Verdict {
 		f := healthyFacts(t0)
-		p := &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"S": 9}, StoppedAt: t0.Add(-stopped)}
+		p := &facts.Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"S": 9}, StoppedAt: t0.Add(-stopped)}
 		for _, s := range stops {
 			p.Stops = append(p.Stops, t0.Add(-s))
 		}

@@ -4,103 +4,105 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // behindDocker are the facts of a healthy node whose runtime is cri-dockerd, in front
 // of dockerd and dockerd's containerd.
-func behindDocker(now time.Time) Facts {
+func behindDocker(now time.Time) facts.Facts {
 	f := healthyFacts(now)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	f.Endpoint.Path, f.Runtime = "/run/cri-dockerd.sock", Runtime{Name: "docker", Version: "26.1.5"}
+	f.Endpoint.Path, f.Runtime = "/run/cri-dockerd.sock", facts.Runtime{Name: "docker", Version: "26.1.5"}
 	f.Relist.Lists = []time.Duration{4 * time.Millisecond, 4 * time.Millisecond}
-	f.Calls = map[string]Call{"list_containers": {LastOK: now, LastOKDuration: 2 * time.Millisecond}}
-	process := func(pid int, comm string) *Process {
-		return &Process{At: now, PID: pid, Comm: comm, Alive: true, Start: ago(time.Hour), OpenFDs: 20, MaxFDs: 1024, Threads: map[string]int{"S": 9}}
+	f.Calls = map[string]facts.Call{"list_containers": {LastOK: now, LastOKDuration: 2 * time.Millisecond}}
+	process := func(pid int, comm string) *facts.Process {
+		return &facts.Process{At: now, PID: pid, Comm: comm, Alive: true, Start: ago(time.Hour), OpenFDs: 20, MaxFDs: 1024, Threads: map[string]int{"S": 9}}
 	}
-	hop := func(socket string, pid int, comm string) Hop {
-		return Hop{
-			Socket: socket, Process: process(pid, comm), Cgroup: &Cgroup{At: now, Path: "/system.slice/" + comm + ".service"},
-			Queue:    &Queue{At: now, Listening: true, Inode: 7, ListeningSince: ago(time.Hour), Limit: 4096},
-			Listener: &Listener{At: now, Inode: 7, PID: pid, Comm: comm, Since: ago(time.Hour)},
-			Answer:   &HopProbe{Probe: Probe{At: now, OK: true, RPC: time.Millisecond}, AnsweredAt: now, OKSince: ago(time.Hour)},
+	hop := func(socket string, pid int, comm string) facts.Hop {
+		return facts.Hop{
+			Socket: socket, Process: process(pid, comm), Cgroup: &facts.Cgroup{At: now, Path: "/system.slice/" + comm + ".service"},
+			Queue:    &facts.Queue{At: now, Listening: true, Inode: 7, ListeningSince: ago(time.Hour), Limit: 4096},
+			Listener: &facts.Listener{At: now, Inode: 7, PID: pid, Comm: comm, Since: ago(time.Hour)},
+			Answer:   &facts.HopProbe{Probe: facts.Probe{At: now, OK: true, RPC: time.Millisecond}, AnsweredAt: now, OKSince: ago(time.Hour)},
 		}
 	}
 	f.Evidence.Process = process(700, "cri-dockerd")
-	f.Evidence.Hops = []Hop{hop("/run/docker.sock", 812, "dockerd"), hop("/run/docker/containerd.sock", 840, "containerd")}
+	f.Evidence.Hops = []facts.Hop{hop("/run/docker.sock", 812, "dockerd"), hop("/run/docker/containerd.sock", 840, "containerd")}
 	f.Evidence.Hops[0].Caution = "A restart ends every container."
 	return f
 }
 
 // fails makes the probe of a hop fail since a time ago.
-func (h *Hop) fails(stage Stage, cause Cause, ago time.Duration) {
+func hopFails(h *facts.Hop, stage facts.Stage, cause facts.Cause, ago time.Duration) {
 	at := t0.Add(-ago)
-	h.Answer.Probe = Probe{At: at, Stage: stage, Cause: cause, FailedSince: at, Failures: 1, Detail: "detail"}
+	h.Answer.Probe = facts.Probe{At: at, Stage: stage, Cause: cause, FailedSince: at, Failures: 1, Detail: "detail"}
 	h.Answer.AnsweredAt, h.Answer.OKSince = at.Add(-time.Second), time.Time{}
 }
 
 // TestHops: each reason that holds for the runtime's process and socket holds for each
 // hop behind it, and names that hop.
 func TestHops(t *testing.T) {
-	waiting := func(h *Hop) {
-		h.fails(StageSettings, CauseTimeout, 2*time.Second)
+	waiting := func(h *facts.Hop) {
+		hopFails(h, facts.StageSettings, facts.CauseTimeout, 2*time.Second)
 		h.Queue.Length, h.Queue.WaitingSince = 3, t0.Add(-2*time.Second)
 	}
-	blocked := func(channel string) func(*Hop) {
-		return func(h *Hop) {
-			h.Process.Blocked = []BlockedThread{{TID: 901, Since: t0.Add(-12 * time.Second), Channel: channel}}
+	blocked := func(channel string) func(*facts.Hop) {
+		return func(h *facts.Hop) {
+			h.Process.Blocked = []facts.BlockedThread{{TID: 901, Since: t0.Add(-12 * time.Second), Channel: channel}}
 		}
 	}
 	for _, tt := range []struct {
 		name, want string
-		severity   Severity
-		change     func(*Hop)
+		severity   facts.Severity
+		change     func(*facts.Hop)
 	}{
-		{"no descriptor, a client waits", AcceptFDExhausted, SeverityCritical, func(h *Hop) { waiting(h); h.Process.OpenFDs = 1024 }},
-		{"no descriptor, nobody waits", FDsRunningOut, SeverityWarning, func(h *Hop) { h.Process.OpenFDs = 1024 }},
-		{"accepts nobody", AcceptStalled, SeverityCritical, waiting},
-		{"stopped", RuntimeFrozen, SeverityCritical, func(h *Hop) { waiting(h); h.Process.Threads = map[string]int{"T": 9} }},
-		{"stopped and continued in turn", RuntimeFrozen, SeverityCritical, func(h *Hop) {
+		{"no descriptor, a client waits", AcceptFDExhausted, facts.SeverityCritical, func(h *facts.Hop) { waiting(h); h.Process.OpenFDs = 1024 }},
+		{"no descriptor, nobody waits", FDsRunningOut, facts.SeverityWarning, func(h *facts.Hop) { h.Process.OpenFDs = 1024 }},
+		{"accepts nobody", AcceptStalled, facts.SeverityCritical, waiting},
+		{"stopped", RuntimeFrozen, facts.SeverityCritical, func(h *facts.Hop) { waiting(h); h.Process.Threads = map[string]int{"T": 9} }},
+		{"stopped and continued in turn", RuntimeFrozen, facts.SeverityCritical, func(h *facts.Hop) {
 			h.Process.StoppedAt, h.Process.Stops = t0.Add(-time.Second), []time.Time{t0.Add(-4 * time.Second), t0.Add(-2 * time.Second)}
 		}},
-		{"frozen", RuntimeFrozen, SeverityCritical, func(h *Hop) { waiting(h); h.Cgroup.Frozen = true }},
-		{"CPU quota", RuntimeThrottled, SeverityCritical, func(h *Hop) { h.Answer.RPC, h.Cgroup.Throttled = 800*time.Millisecond, 0.9 }},
-		{"memory limit", RuntimeMemoryLimited, SeverityWarning, func(h *Hop) {
+		{"frozen", RuntimeFrozen, facts.SeverityCritical, func(h *facts.Hop) { waiting(h); h.Cgroup.Frozen = true }},
+		{"CPU quota", RuntimeThrottled, facts.SeverityCritical, func(h *facts.Hop) { h.Answer.RPC, h.Cgroup.Throttled = 800*time.Millisecond, 0.9 }},
+		{"memory limit", RuntimeMemoryLimited, facts.SeverityWarning, func(h *facts.Hop) {
 			blocked("mem_cgroup_handle_over_high")(h)
-			h.Cgroup.MemoryLimits = []MemoryLimit{{Path: "/", Usage: 99, Max: 100}}
+			h.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/", Usage: 99, Max: 100}}
 		}},
-		{"tasks limit", KernelLimitReached, SeverityCritical, func(h *Hop) { h.Cgroup.PIDs, h.Cgroup.PIDsMax = 100, 100 }},
-		{"a lock while it starts", RuntimeStorageLocked, SeverityCritical, func(h *Hop) {
-			h.fails(StageConnect, CauseRefused, 2*time.Second)
+		{"tasks limit", KernelLimitReached, facts.SeverityCritical, func(h *facts.Hop) { h.Cgroup.PIDs, h.Cgroup.PIDsMax = 100, 100 }},
+		{"a lock while it starts", RuntimeStorageLocked, facts.SeverityCritical, func(h *facts.Hop) {
+			hopFails(h, facts.StageConnect, facts.CauseRefused, 2*time.Second)
 			h.Process.Start = t0.Add(-3 * time.Second)
-			h.Process.Lock = &LockWait{HolderPID: 5, HolderComm: "flock", File: "/var/lib/x/meta.db", Since: t0.Add(-2 * time.Second)}
+			h.Process.Lock = &facts.LockWait{HolderPID: 5, HolderComm: "flock", File: "/var/lib/x/meta.db", Since: t0.Add(-2 * time.Second)}
 		}},
-		{"a disk", RuntimeStorageStall, SeverityWarning, blocked("io_schedule")},
-		{"a pipe that nobody reads", RuntimeThreadStuck, SeverityWarning, blocked("anon_pipe_write")},
-		{"restarts", RuntimeRestarting, SeverityCritical, func(h *Hop) {
+		{"a disk", RuntimeStorageStall, facts.SeverityWarning, blocked("io_schedule")},
+		{"a pipe that nobody reads", RuntimeThreadStuck, facts.SeverityWarning, blocked("anon_pipe_write")},
+		{"restarts", RuntimeRestarting, facts.SeverityCritical, func(h *facts.Hop) {
 			h.Process.Restarts = []time.Time{t0.Add(-30 * time.Second), t0.Add(-20 * time.Second), t0.Add(-10 * time.Second)}
 		}},
-		{"its socket is gone", RuntimeSocketMissing, SeverityCritical, func(h *Hop) {
-			h.fails(StageConnect, CauseMissing, 4*time.Second)
-			h.Queue, h.Listener, h.Process.Alive = &Queue{At: t0}, nil, false
+		{"its socket is gone", RuntimeSocketMissing, facts.SeverityCritical, func(h *facts.Hop) {
+			hopFails(h, facts.StageConnect, facts.CauseMissing, 4*time.Second)
+			h.Queue, h.Listener, h.Process.Alive = &facts.Queue{At: t0}, nil, false
 		}},
-		{"nobody listens", RuntimeNotListening, SeverityCritical, func(h *Hop) {
-			h.fails(StageConnect, CauseRefused, 4*time.Second)
-			h.Queue, h.Listener, h.Process.Alive = &Queue{At: t0}, nil, false
+		{"nobody listens", RuntimeNotListening, facts.SeverityCritical, func(h *facts.Hop) {
+			hopFails(h, facts.StageConnect, facts.CauseRefused, 4*time.Second)
+			h.Queue, h.Listener, h.Process.Alive = &facts.Queue{At: t0}, nil, false
 		}},
-		{"nobody listens for a moment", "", "", func(h *Hop) { h.fails(StageConnect, CauseRefused, 2*time.Second) }},
-		{"its socket's file alone is gone", RuntimeSocketUnlinked, SeverityCritical, func(h *Hop) { h.fails(StageConnect, CauseMissing, 4*time.Second) }},
-		{"full queue", AcceptStalled, SeverityCritical, func(h *Hop) {
-			h.fails(StageConnect, CauseQueueFull, 4*time.Second)
+		{"nobody listens for a moment", "", "", func(h *facts.Hop) { hopFails(h, facts.StageConnect, facts.CauseRefused, 2*time.Second) }},
+		{"its socket's file alone is gone", RuntimeSocketUnlinked, facts.SeverityCritical, func(h *facts.Hop) { hopFails(h, facts.StageConnect, facts.CauseMissing, 4*time.Second) }},
+		{"full queue", AcceptStalled, facts.SeverityCritical, func(h *facts.Hop) {
+			hopFails(h, facts.StageConnect, facts.CauseQueueFull, 4*time.Second)
 			h.Queue.Length = 4097
 		}},
-		{"accepts and is silent", RuntimeUnresponsive, SeverityCritical, func(h *Hop) { h.fails(StageSettings, CauseTimeout, 3*time.Second) }},
-		{"silent for a moment", "", "", func(h *Hop) { h.fails(StageSettings, CauseTimeout, 1500*time.Millisecond) }},
-		{"not permitted to plegd", "", "", func(h *Hop) { h.fails(StageConnect, CausePermissionDenied, time.Minute) }},
-		{"another program at its socket", RuntimeSocketTakenOver, SeverityCritical, func(h *Hop) {
+		{"accepts and is silent", RuntimeUnresponsive, facts.SeverityCritical, func(h *facts.Hop) { hopFails(h, facts.StageSettings, facts.CauseTimeout, 3*time.Second) }},
+		{"silent for a moment", "", "", func(h *facts.Hop) { hopFails(h, facts.StageSettings, facts.CauseTimeout, 1500*time.Millisecond) }},
+		{"not permitted to plegd", "", "", func(h *facts.Hop) { hopFails(h, facts.StageConnect, facts.CausePermissionDenied, time.Minute) }},
+		{"another program at its socket", RuntimeSocketTakenOver, facts.SeverityCritical, func(h *facts.Hop) {
 			h.Listener.PID, h.Listener.Comm, h.Listener.Inode, h.Queue.Inode, h.Listener.Since = 66, "python3", 8, 8, t0.Add(-3*time.Second)
 		}},
-		{"only another program at its socket", RuntimeSocketTakenOver, SeverityCritical, func(h *Hop) {
-			h.fails(StageRPC, CauseProtocol, 2*time.Second)
+		{"only another program at its socket", RuntimeSocketTakenOver, facts.SeverityCritical, func(h *facts.Hop) {
+			hopFails(h, facts.StageRPC, facts.CauseProtocol, 2*time.Second)
 			h.Process, h.Listener.PID, h.Listener.Comm = nil, 66, "python3"
 		}},
 	} {
@@ -141,39 +143,39 @@ func TestHops(t *testing.T) {
 // TestCallsWaitForHops: while a hop has yet to answer, a call that hangs or fails is not
 // the runtime's own fault.
 func TestCallsWaitForHops(t *testing.T) {
-	hanging := func(f *Facts) {
-		f.Relist.InFlight = &InFlight{Start: t0.Add(-2 * time.Second), Phase: PhaseListContainers, PhaseStart: t0.Add(-2 * time.Second)}
-		f.Calls = map[string]Call{"status": {LastOK: t0.Add(-time.Second)}}
+	hanging := func(f *facts.Facts) {
+		f.Relist.InFlight = &facts.InFlight{Start: t0.Add(-2 * time.Second), Phase: facts.PhaseListContainers, PhaseStart: t0.Add(-2 * time.Second)}
+		f.Calls = map[string]facts.Call{"status": {LastOK: t0.Add(-time.Second)}}
 	}
 	for _, tt := range []struct {
 		name, want, hop string
-		change          func(*Facts)
+		change          func(*facts.Facts)
 	}{
 		{"a list hangs, all hops answer", RuntimeListStall, "", hanging},
-		{"a list hangs, dockerd is asked", "", "", func(f *Facts) {
+		{"a list hangs, dockerd is asked", "", "", func(f *facts.Facts) {
 			hanging(f)
 			f.Evidence.Hops[0].Answer.At = t0.Add(-1700 * time.Millisecond)
 		}},
-		{"a list hangs, dockerd is silent", RuntimeUnresponsive, "/run/docker.sock", func(f *Facts) {
+		{"a list hangs, dockerd is silent", RuntimeUnresponsive, "/run/docker.sock", func(f *facts.Facts) {
 			hanging(f)
-			f.Evidence.Hops[0].fails(StageSettings, CauseTimeout, 1100*time.Millisecond)
+			hopFails(&f.Evidence.Hops[0], facts.StageSettings, facts.CauseTimeout, 1100*time.Millisecond)
 		}},
-		{"Status fails before dockerd is asked", "", "", func(f *Facts) {
-			f.Status.LastErr = &CallError{Operation: "status", Code: "Unknown", Message: "Cannot connect to the Docker daemon"}
-			f.Calls["status"] = Call{LastOK: t0.Add(-6 * time.Second), LastFailed: t0.Add(-500 * time.Millisecond)}
+		{"Status fails before dockerd is asked", "", "", func(f *facts.Facts) {
+			f.Status.LastErr = &facts.CallError{Operation: "status", Code: "Unknown", Message: "Cannot connect to the Docker daemon"}
+			f.Calls["status"] = facts.Call{LastOK: t0.Add(-6 * time.Second), LastFailed: t0.Add(-500 * time.Millisecond)}
 			f.Evidence.Hops[0].Answer.At = t0.Add(-700 * time.Millisecond)
 		}},
-		{"nobody ever listened at the usual path", "", "", func(f *Facts) {
-			f.Evidence.Hops = []Hop{{Socket: "/run/docker.sock", Answer: &HopProbe{}}}
-			f.Evidence.Hops[0].fails(StageConnect, CauseMissing, time.Minute)
+		{"nobody ever listened at the usual path", "", "", func(f *facts.Facts) {
+			f.Evidence.Hops = []facts.Hop{{Socket: "/run/docker.sock", Answer: &facts.HopProbe{}}}
+			hopFails(&f.Evidence.Hops[0], facts.StageConnect, facts.CauseMissing, time.Minute)
 			f.Evidence.Hops[0].Answer.AnsweredAt = time.Time{}
 		}},
-		{"calls fail, nobody ever listened at the usual path", RuntimeSocketMissing, "/run/docker.sock", func(f *Facts) {
+		{"calls fail, nobody ever listened at the usual path", RuntimeSocketMissing, "/run/docker.sock", func(f *facts.Facts) {
 			f.Evidence.Hops = f.Evidence.Hops[:1]
-			f.Evidence.Hops[0] = Hop{Socket: "/run/docker.sock", Answer: &HopProbe{}}
-			f.Evidence.Hops[0].fails(StageConnect, CauseMissing, time.Minute)
+			f.Evidence.Hops[0] = facts.Hop{Socket: "/run/docker.sock", Answer: &facts.HopProbe{}}
+			hopFails(&f.Evidence.Hops[0], facts.StageConnect, facts.CauseMissing, time.Minute)
 			f.Evidence.Hops[0].Answer.AnsweredAt = time.Time{}
-			f.Relist.Failures, f.Relist.Last.Err = 3, &CallError{Operation: "list_podsandbox", Code: "Unknown", Message: "Cannot connect"}
+			f.Relist.Failures, f.Relist.Last.Err = 3, &facts.CallError{Operation: "list_podsandbox", Code: "Unknown", Message: "Cannot connect"}
 		}},
 	} {
 		f := behindDocker(t0)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // reliableGap is how long plegd may have been away until restored times count no longer.
@@ -16,50 +18,50 @@ const reliableGap = 10 * time.Second
 
 // Judge makes the verdict of the facts at now. previous is the verdict before it, nil for the first: it has since when
 // a state or a reason is active, and keeps a reason from flapping at its threshold.
-func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
-	w, at := newView(f, now, previous), Snapshot{At: now}
+func Judge(f *facts.Facts, now time.Time, previous *facts.Verdict) *facts.Verdict {
+	w, at := newView(f, now, previous), facts.Snapshot{At: now}
 	k := w.kubelet
-	v := &Verdict{
+	v := &facts.Verdict{
 		PLEGHealthy: k.plegHealthy, SyncLoopAllowed: k.syncLoopAllowed,
-		Predicted: Predicted{RulesOK: k.nodeReady, Started: f.KubeletStarted},
+		Predicted: facts.Predicted{RulesOK: k.nodeReady, Started: f.KubeletStarted},
 		LastSeen:  f.Relist.LastSeen, LastSeenAge: at.Age(f.Relist.LastSeen),
 		ModelledLastSeen: f.Modelled.LastSeen, ModelledAge: at.Age(f.Modelled.LastSeen),
-		Threshold: f.Config.RelistThreshold, Since: now, Active: []Active{},
+		Threshold: f.Config.RelistThreshold, Since: now, Active: []facts.Active{},
 	}
 	w.starting, w.verdict, w.all = starting(w), v, []*view{w}
 	for i := range f.Evidence.Hops {
 		w.all = append(w.all, newView(f.At(f.Evidence.Hops[i].Socket), now, previous))
 	}
 	if w.firstAttemptMade() {
-		v.match(w, false)
-		v.hold(w)
+		matchRows(v, w, false)
+		holdPrimary(v, w)
 		for _, a := range v.Active {
-			if l := reasonOf(a.ID).Layer; a.Severity == SeverityCritical && (w.critical == 0 || l < w.critical) {
+			if l := reasonOf(a.ID).Layer; a.Severity == facts.SeverityCritical && (w.critical == 0 || l < w.critical) {
 				w.critical = l
 			}
 		}
 	}
-	v.match(w, true)
-	v.rank(w)
-	if c := w.chainOf(v.Reason); c.first().Kind != "" {
+	matchRows(v, w, true)
+	rankReasons(v, w)
+	if c := w.chainOf(v.Reason); c.First().Kind != "" {
 		v.Chain, v.ChainEnd, v.Culprit = c.Links, c.Unknown, c.Culprit()
 	}
-	v.Next = v.next(w)
+	v.Next = nextStep(v, w)
 
 	switch {
-	case v.blind(w):
-		v.State = StateUnknown
+	case cannotSee(v, w):
+		v.State = facts.StateUnknown
 	case w.starting:
-		v.State = StateStarting
+		v.State = facts.StateStarting
 	case !k.nodeReady:
-		v.State = StateUnhealthy
-	case v.hasReason():
-		v.State = StateDegraded
+		v.State = facts.StateUnhealthy
+	case hasReason(v):
+		v.State = facts.StateDegraded
 	default:
-		v.State = StateHealthy
+		v.State = facts.StateHealthy
 	}
-	v.predict(w)
-	v.Steps = v.steps(f)
+	predict(v, w)
+	v.Steps = stepsOf(v, f)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
 	}
@@ -67,7 +69,7 @@ func Judge(f *Facts, now time.Time, previous *Verdict) *Verdict {
 }
 
 // next is what to do next: the row's with this node's own values, the wait chain's, or the general one of the page.
-func (v *Verdict) next(w *view) (next string) {
+func nextStep(v *facts.Verdict, w *view) (next string) {
 	if v.Reason == "" {
 		return ""
 	}
@@ -78,15 +80,15 @@ func (v *Verdict) next(w *view) (next string) {
 	if r.next != nil {
 		next = r.next(at)
 	}
-	next = cmp.Or(next, w.chainNext(r.ID), at.f.nodeSteps(nil).Replace(r.Next))
+	next = cmp.Or(next, w.chainNext(r.ID), nodeSteps(at.f, nil).Replace(r.Next))
 	if h := at.hop; h != nil {
-		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.name(), next, h.Caution))
+		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.Name(), next, h.Caution))
 	}
 	return next
 }
 
 // match activates the reasons that rows find, at the first hop: those that stand for themselves, or the fallbacks.
-func (v *Verdict) match(w *view, last bool) {
+func matchRows(v *facts.Verdict, w *view, last bool) {
 	for i := range table {
 		r := &table[i]
 		for _, at := range w.all {
@@ -98,7 +100,7 @@ func (v *Verdict) match(w *view, last bool) {
 				continue
 			}
 			if at.hop != nil {
-				evidence = slices.Insert(evidence, 0, "behind the runtime: "+at.hop.name())
+				evidence = slices.Insert(evidence, 0, "behind the runtime: "+at.hop.Name())
 			}
 			v.Active = append(v.Active, activated(at, r, evidence))
 			break
@@ -107,34 +109,34 @@ func (v *Verdict) match(w *view, last bool) {
 }
 
 // blind reports whether plegd cannot reach a runtime that others can, and nothing else is known to be wrong.
-func (v *Verdict) blind(w *view) bool {
-	held := w.previous != nil && w.previous.State == StateUnknown && v.Reason == w.previous.Reason
-	return (held || w.blind()) && !slices.ContainsFunc(v.Active, func(a Active) bool {
-		return a.Severity == SeverityCritical && a.ID != RuntimeSocketPermissionDenied && a.ID != RuntimeSocketMissing
+func cannotSee(v *facts.Verdict, w *view) bool {
+	held := w.previous != nil && w.previous.State == facts.StateUnknown && v.Reason == w.previous.Reason
+	return (held || w.blind()) && !slices.ContainsFunc(v.Active, func(a facts.Active) bool {
+		return a.Severity == facts.SeverityCritical && a.ID != RuntimeSocketPermissionDenied && a.ID != RuntimeSocketMissing
 	})
 }
 
 // blind reports whether a permission, or a path that is missing in its mounts, keeps plegd alone from the runtime.
 func (w *view) blind() bool {
-	return w.cause == CausePermissionDenied || w.cause == CauseMissing && w.hidden()
+	return w.cause == facts.CausePermissionDenied || w.cause == facts.CauseMissing && w.hidden()
 }
 
 // hasReason reports whether a reason is active that is more than information.
-func (v *Verdict) hasReason() bool {
-	return slices.ContainsFunc(v.Active, func(a Active) bool { return a.Severity != SeverityInfo })
+func hasReason(v *facts.Verdict) bool {
+	return slices.ContainsFunc(v.Active, func(a facts.Active) bool { return a.Severity != facts.SeverityInfo })
 }
 
 // CloserLook reports whether to sample the node more often: not while healthy, nor for what grows over hours.
-func (v *Verdict) CloserLook() bool {
-	return v.State != StateHealthy && (v.State != StateDegraded || slices.ContainsFunc(v.Active, func(a Active) bool {
-		return a.Severity != SeverityInfo && !reasonOf(a.ID).is(gradual)
+func CloserLook(v *facts.Verdict) bool {
+	return v.State != facts.StateHealthy && (v.State != facts.StateDegraded || slices.ContainsFunc(v.Active, func(a facts.Active) bool {
+		return a.Severity != facts.SeverityInfo && !reasonOf(a.ID).is(gradual)
 	}))
 }
 
 // activated returns a reason that is active now.
-func activated(w *view, r *Reason, evidence lines) Active {
-	a := Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
-	if was := w.previous.active(r.ID); was != nil {
+func activated(w *view, r *Reason, evidence lines) facts.Active {
+	a := facts.Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
+	if was := w.previous.ActiveReason(r.ID); was != nil {
 		a.Since, a.Missed = was.Since, was.Missed
 		if gap := w.age(was.Seen); gap > gapCounts && !r.is(gradual|event) {
 			a.Missed += gap
@@ -143,21 +145,10 @@ func activated(w *view, r *Reason, evidence lines) Active {
 	return a
 }
 
-// active returns a reason that stands, nil when it does not.
-func (v *Verdict) active(id string) *Active {
-	if v == nil {
-		return nil
-	}
-	if i := slices.IndexFunc(v.Active, func(a Active) bool { return a.ID == id }); i >= 0 {
-		return &v.Active[i]
-	}
-	return nil
-}
-
 // starting reports whether there is no success yet, and none of the kubelet's rules has had its full time.
 func starting(w *view) bool {
-	f, age, seen := w.f, w.age(w.f.Started), LastSeen(w.f)
-	r, s, long := &f.Relist, &f.Status, f.Config.long()
+	f, age, seen := w.f, w.age(w.f.Started), facts.LastSeen(w.f)
+	r, s, long := &f.Relist, &f.Status, f.Config.RelistLateAfter()
 	// The first relist and the first Status have ended, or have been in flight for long.
 	settled := (r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) > long) &&
 		(s.Answered && !s.Restored || w.unanswered(s.InFlightSince, long) || s.LastErr != nil)
@@ -165,7 +156,7 @@ func starting(w *view) bool {
 		seen = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
 	}
 	switch {
-	case !w.firstAttemptMade() && LastSeen(f).IsZero(), f.UnobservedGap > reliableGap && !settled:
+	case !w.firstAttemptMade() && facts.LastSeen(f).IsZero(), f.UnobservedGap > reliableGap && !settled:
 		return true
 	case s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()):
 		return false // these rules take no time
@@ -178,7 +169,7 @@ func starting(w *view) bool {
 // rulesFailAt returns when the first of the kubelet's rules fails, zero while nothing points that way.
 func (w *view) rulesFailAt() (at time.Time) {
 	if w.relistTrouble() && !w.relistEndsInTime() {
-		at = cmp.Or(LastSeen(w.f), w.f.Started).Add(w.f.Config.RelistThreshold)
+		at = cmp.Or(facts.LastSeen(w.f), w.f.Started).Add(w.f.Config.RelistThreshold)
 	}
 	if w.statusRuleCounts() {
 		at = earliest(at, cmp.Or(w.f.Status.LastGood, w.f.Started).Add(RuntimeDownAfter))
@@ -192,14 +183,14 @@ func (w *view) relistEndsInTime() bool {
 	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 {
 		return false
 	}
-	if in := f.Relist.InFlight; in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) > f.Config.long() {
+	if in := f.Relist.InFlight; in != nil && in.Phase != facts.PhaseInspect && w.age(in.PhaseStart) > f.Config.RelistLateAfter() {
 		return false
 	}
 	next := f.Modelled.EndsBy.Add(f.Config.RelistPeriod)
-	for _, last := range f.Relist.recent(1) {
+	for _, last := range f.Relist.RecentLists(1) {
 		next = next.Add(last)
 	}
-	return next.Before(LastSeen(f).Add(f.Config.RelistThreshold))
+	return next.Before(facts.LastSeen(f).Add(f.Config.RelistThreshold))
 }
 
 // statusRuleCounts reports whether the 30 s of the Status rule are running out: its last good

@@ -3,27 +3,33 @@ package health
 import (
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestKubeletAfterTheRuntime: the kubelet's own check fails in a runtime's fault
 // and is well some seconds after it, which is no fault of the kubelet's.
 func TestKubeletAfterTheRuntime(t *testing.T) {
 	f := healthyFacts(t0)
-	f.Calls = map[string]Call{"version": {LastOK: t0}}
-	f.Evidence.Kubelet = &Kubelet{At: t0, Seen: true, FailedSince: t0.Add(-time.Minute), Detail: "syncloop failed"}
+	f.Calls = map[string]facts.Call{"version": {LastOK: t0}}
+	f.Evidence.Kubelet = &facts.Kubelet{At: t0, Seen: true, FailedSince: t0.Add(-time.Minute), Detail: "syncloop failed"}
 	for name, tt := range map[string]struct {
-		change func(*Facts)
+		change func(*facts.Facts)
 		want   string
 	}{
-		"a look of a moment":                        {func(*Facts) {}, KubeletStalled},
-		"the runtime was stuck until a moment ago":  {func(f *Facts) { f.Relist.AnsweredSince = ago(time.Second) }, ""},
-		"the runtime is good for long":              {func(f *Facts) { f.Relist.AnsweredSince = ago(11 * time.Second) }, KubeletStalled},
-		"Status failed a moment ago":                {func(f *Facts) { f.Calls[opStatus] = Call{LastFailed: ago(2 * time.Second), LastOK: ago(time.Second)} }, ""},
-		"Status was answered late":                  {func(f *Facts) { f.Calls[opStatus] = Call{LastOK: ago(time.Second), LastOKDuration: 20 * time.Second} }, ""},
-		"an inspection of the kubelet's takes long": {func(f *Facts) { f.Modelled.InspectingSince = ago(15 * time.Second) }, RelistSlow},
+		"a look of a moment":                       {func(*facts.Facts) {}, KubeletStalled},
+		"the runtime was stuck until a moment ago": {func(f *facts.Facts) { f.Relist.AnsweredSince = ago(time.Second) }, ""},
+		"the runtime is good for long":             {func(f *facts.Facts) { f.Relist.AnsweredSince = ago(11 * time.Second) }, KubeletStalled},
+		"Status failed a moment ago": {func(f *facts.Facts) {
+			f.Calls[opStatus] = facts.Call{LastFailed: ago(2 * time.Second), LastOK: ago(time.Second)}
+		}, ""},
+		"Status was answered late": {func(f *facts.Facts) {
+			f.Calls[opStatus] = facts.Call{LastOK: ago(time.Second), LastOKDuration: 20 * time.Second}
+		}, ""},
+		"an inspection of the kubelet's takes long": {func(f *facts.Facts) { f.Modelled.InspectingSince = ago(15 * time.Second) }, RelistSlow},
 	} {
 		f := f
-		f.Calls = map[string]Call{"version": {LastOK: t0}}
+		f.Calls = map[string]facts.Call{"version": {LastOK: t0}}
 		tt.change(&f)
 		named(t, name, &f, tt.want)
 	}
@@ -32,11 +38,11 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 // TestRelistsLess: --events=evented is right beside kubelets before 1.37 only.
 func TestRelistsLess(t *testing.T) {
 	for version, want := range map[string][2]bool{"v1.35.4": {true, true}, "v1.36.2": {true, true}, "v1.37.2": {false, true}, "": {}} {
-		if less, known := (&Kubelet{Version: version}).RelistsLess(); less != want[0] || known != want[1] {
+		if less, known := (&facts.Kubelet{Version: version}).RelistsLess(); less != want[0] || known != want[1] {
 			t.Errorf("%q: %t, known %t", version, less, known)
 		}
 	}
-	if _, known := (*Kubelet)(nil).RelistsLess(); known {
+	if _, known := (*facts.Kubelet)(nil).RelistsLess(); known {
 		t.Error("the version of no kubelet is known")
 	}
 }

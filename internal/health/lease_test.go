@@ -6,19 +6,21 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // silentKubelet is a node whose kubelet answers no look at it from a moment on,
 // until another.
 type silentKubelet struct {
 	writer   NodeWriter
-	kubelet  Kubelet
-	previous *Verdict
+	kubelet  facts.Kubelet
+	previous *facts.Verdict
 }
 
 // at is the verdict at a moment: kubelet is asked every 4 s. change changes the facts
 // of a healthy runtime.
-func (n *silentKubelet) at(now time.Time, refused bool, change func(*Facts)) *Verdict {
+func (n *silentKubelet) at(now time.Time, refused bool, change func(*facts.Facts)) *facts.Verdict {
 	if now.Sub(n.kubelet.At) >= 4*time.Second {
 		n.kubelet.At, n.kubelet.Seen, n.kubelet.OK, n.kubelet.Refused = now, true, !refused, refused
 		switch {
@@ -74,7 +76,7 @@ func TestKubeletIsDead(t *testing.T) {
 			}
 		}
 	}
-	if n.previous.State != StateHealthy || n.previous.KubeletMessage != "" {
+	if n.previous.State != facts.StateHealthy || n.previous.KubeletMessage != "" {
 		t.Errorf("in the end %s, %q", n.previous.State, n.previous.KubeletMessage)
 	}
 }
@@ -84,9 +86,9 @@ func TestKubeletAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		refused func(at float64) bool
-		change  func(*Facts)
+		change  func(*facts.Facts)
 	}{
-		{"its check fails", func(float64) bool { return false }, func(f *Facts) {
+		{"its check fails", func(float64) bool { return false }, func(f *facts.Facts) {
 			f.Evidence.Kubelet.OK, f.Evidence.Kubelet.FailedSince = false, t0
 		}},
 		{"it restarts", func(at float64) bool { return at > 10 && at < 18 }, nil},
@@ -108,10 +110,10 @@ func TestKubeletIsDeadBesideTheRuntime(t *testing.T) {
 	var n silentKubelet
 	for at := 0.0; at < 100; at += 0.25 {
 		now := t0.Add(time.Duration(at * float64(time.Second)))
-		v := n.at(now, at > died, func(f *Facts) {
+		v := n.at(now, at > died, func(f *facts.Facts) {
 			if at > died {
 				f.Status.LastGood = t0.Add(10 * time.Second)
-				f.Status.LastErr = &CallError{Operation: "status", Code: "Unavailable"}
+				f.Status.LastErr = &facts.CallError{Operation: "status", Code: "Unavailable"}
 			}
 		})
 		if notReady := !v.NodeReady; notReady && at < died+54 || !notReady && at > 70 {
@@ -126,21 +128,23 @@ func TestKubeletIsDeadBesideTheRuntime(t *testing.T) {
 // TestRulesBeforePlegd bounds when the rules fail of a kubelet that has run for longer than plegd, which began 20 s ago.
 func TestRulesBeforePlegd(t *testing.T) {
 	const s = time.Second
-	late := &CallError{Operation: opStatus, Code: "Unavailable"}
+	late := &facts.CallError{Operation: opStatus, Code: "Unavailable"}
 	for name, tt := range map[string]struct {
-		change   func(*Facts)
+		change   func(*facts.Facts)
 		from, by time.Duration // 0: nothing is unknown
 	}{
-		"all is answered":              {func(*Facts) {}, 0, 0},
-		"lists fail":                   {func(f *Facts) { f.Relist.Failures = 1 }, 120 * s, 160 * s},
-		"lists always failed":          {func(f *Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, time.Time{} }, -20 * s, 160 * s},
-		"lists fail now":               {func(f *Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, ago(10*s) }, 0, 0},
-		"a list hangs":                 {func(f *Facts) { f.Relist.InFlight = &InFlight{Phase: PhaseListContainers, PhaseStart: ago(3 * s)} }, 120 * s, 160 * s},
-		"Status fails":                 {func(f *Facts) { f.Status.LastErr = late }, 4 * s, 10 * s},
-		"Status fails now":             {func(f *Facts) { f.Status.LastErr, f.Status.LastGood = late, ago(10*s) }, 0, 0},
-		"lists fail, and then Status":  {func(f *Facts) { f.Relist.Failures, f.Relist.LastSeen, f.Status.LastErr = 1, ago(178*s), late }, 2 * s, 10 * s},
-		"Status fails, and then lists": {func(f *Facts) { f.Relist.Failures, f.Status.LastErr = 1, late }, 4 * s, 10 * s},
-		"the kubelet has restarted":    {func(f *Facts) { f.Relist.Failures, f.KubeletStarted = 1, ago(5*s) }, 0, 0},
+		"all is answered":     {func(*facts.Facts) {}, 0, 0},
+		"lists fail":          {func(f *facts.Facts) { f.Relist.Failures = 1 }, 120 * s, 160 * s},
+		"lists always failed": {func(f *facts.Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, time.Time{} }, -20 * s, 160 * s},
+		"lists fail now":      {func(f *facts.Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, ago(10*s) }, 0, 0},
+		"a list hangs": {func(f *facts.Facts) {
+			f.Relist.InFlight = &facts.InFlight{Phase: facts.PhaseListContainers, PhaseStart: ago(3 * s)}
+		}, 120 * s, 160 * s},
+		"Status fails":                 {func(f *facts.Facts) { f.Status.LastErr = late }, 4 * s, 10 * s},
+		"Status fails now":             {func(f *facts.Facts) { f.Status.LastErr, f.Status.LastGood = late, ago(10*s) }, 0, 0},
+		"lists fail, and then Status":  {func(f *facts.Facts) { f.Relist.Failures, f.Relist.LastSeen, f.Status.LastErr = 1, ago(178*s), late }, 2 * s, 10 * s},
+		"Status fails, and then lists": {func(f *facts.Facts) { f.Relist.Failures, f.Status.LastErr = 1, late }, 4 * s, 10 * s},
+		"the kubelet has restarted":    {func(f *facts.Facts) { f.Relist.Failures, f.KubeletStarted = 1, ago(5*s) }, 0, 0},
 	} {
 		f := healthyFacts(t0)
 		f.Started, f.Relist.LastSeen, f.Status.LastGood = ago(20*s), ago(60*s), ago(21*s)
@@ -156,14 +160,14 @@ func TestRulesBeforePlegd(t *testing.T) {
 func TestNodeWriter(t *testing.T) {
 	type step struct {
 		at      float64
-		network string        // the message of a network that is not ready
-		version *VersionCheck // nil: just answered
-		good    float64       // when Status was last answered; 0: now
+		network string              // the message of a network that is not ready
+		version *facts.VersionCheck // nil: just answered
+		good    float64             // when Status was last answered; 0: now
 		want    string
 	}
 	second := func(s float64) time.Time { return at(time.Duration(s * float64(time.Second))) }
-	hangs2, hangs72 := &VersionCheck{HangsSince: second(2), Ended: second(1)}, &VersionCheck{HangsSince: second(72), Ended: second(71)}
-	hung := &VersionCheck{HangsSince: second(.5)}
+	hangs2, hangs72 := &facts.VersionCheck{HangsSince: second(2), Ended: second(1)}, &facts.VersionCheck{HangsSince: second(72), Ended: second(71)}
+	hung := &facts.VersionCheck{HangsSince: second(.5)}
 	for name, steps := range map[string][]step{
 		"Version is answered": {
 			{0, "", nil, 0, "Ready"}, {5, "A", nil, 0, "Ready, NotReady 5.0 to 16.2"}, {6, "A", nil, 0, "Ready, NotReady 6.0 to 16.2"},
@@ -182,7 +186,7 @@ func TestNodeWriter(t *testing.T) {
 		},
 		"the rules fail while it hangs, for 2 s": {{0, "", hung, 0, "Ready"}, {6, "A", hung, 0, "Ready, NotReady 6.0 to 136.7"}, {7, "A", hung, 0, "Ready, NotReady 7.0 to 136.7"}, {8, "", hung, 0, "Ready, Ready 8.0 to 138.7"}, {20, "", nil, 0, "Ready, Ready 20.0 to 31.2"}, {32, "", nil, 0, "Ready"}},
 		"Version hung before plegd began":        {{0, "", hung, 0, "Ready"}, {6, "A", hung, 0, "Ready, NotReady 6.0 to 136.7"}, {137, "A", hung, 0, "NotReady A"}},
-		"Version was never called":               {{0, "", &VersionCheck{}, 0, "Ready"}, {6, "A", &VersionCheck{}, 0, "Ready, NotReady 6.0 to 17.2"}, {30, "A", &VersionCheck{}, 0, "Ready, NotReady 30.0 to 30.0"}},
+		"Version was never called":               {{0, "", &facts.VersionCheck{}, 0, "Ready"}, {6, "A", &facts.VersionCheck{}, 0, "Ready, NotReady 6.0 to 17.2"}, {30, "A", &facts.VersionCheck{}, 0, "Ready, NotReady 30.0 to 30.0"}},
 		"Version is answered, and Status": {
 			{0, "", nil, 0, "Ready"}, {33, "", hangs2, 1, "Ready, NotReady 120.7 to 132.7"}, {33.1, "", nil, 1, "Ready, NotReady 33.1 to 44.3"},
 			{33.2, "", nil, 0, "Ready, Ready 33.2 to 44.4"},
@@ -197,7 +201,7 @@ func TestNodeWriter(t *testing.T) {
 			f := healthyFacts(now)
 			f.Started, f.Status.LastGood, f.Version.Ended = second(-3600), second(cmp.Or(tt.good, tt.at)), now
 			if tt.network != "" {
-				f.Status.NetworkReady = &Condition{Message: tt.network}
+				f.Status.NetworkReady = &facts.Condition{Message: tt.network}
 			}
 			if tt.version != nil {
 				f.Version = *tt.version

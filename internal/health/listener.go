@@ -1,6 +1,10 @@
 package health
 
-import "time"
+import (
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+)
 
 const (
 	// takeoverGracePeriod delays the report of another listener until its owner is usually known.
@@ -11,7 +15,7 @@ const (
 
 // elsewhere returns the process that a new connection reaches where that is not the
 // process behind the held connection; nil where they are one, or where it is not known.
-func (w *view) elsewhere() *Listener {
+func (w *view) elsewhere() *facts.Listener {
 	l, p := w.f.Evidence.Listener, w.process
 	switch peer := w.f.Dial.PeerPID; {
 	case l == nil || !p.Alive || !w.f.Dial.Up || l.PID == p.PID:
@@ -28,17 +32,17 @@ func (w *view) elsewhere() *Listener {
 func takenOver(w *view) (out lines) {
 	l, p := w.elsewhere(), &w.f.Probe
 	if l != nil && w.process.At.After(l.Since) {
-		out.add("a new connection to %s reaches %s, for %s", w.f.Endpoint.Path, l.name(), w.ago(l.Since))
-		out.add("the connection held since before belongs to %s, which is alive", w.process.name())
+		out.add("a new connection to %s reaches %s, for %s", w.f.Endpoint.Path, l.Name(), w.ago(l.Since))
+		out.add("the connection held since before belongs to %s, which is alive", w.process.Name())
 		out.when(!p.FailedSince.IsZero() && !p.At.Before(l.Since), "a fresh connection: %s", ProbeText(p))
 		return append(out, w.lastAnswerText())
 	}
-	if w.hop == nil || p.Cause != CauseProtocol {
+	if w.hop == nil || p.Cause != facts.CauseProtocol {
 		return nil
 	}
 	out.text(ProbeText(p)) // another program than the hop's listens at its socket
 	if l := w.f.Evidence.Listener; l != nil {
-		out.add("a new connection to %s reaches %s", w.hop.Socket, l.name())
+		out.add("a new connection to %s reaches %s", w.hop.Socket, l.Name())
 	}
 	return out
 }
@@ -48,7 +52,7 @@ func (w *view) hidden() bool { l := w.f.Evidence.Listener; return l != nil && l.
 
 // inheritor returns the process that listens at the path where it is younger than the socket and no runtime: the
 // runtime is gone, and this one has inherited its listener. systemd starts socket-activated runtimes in the same way.
-func (w *view) inheritor() *Process {
+func (w *view) inheritor() *facts.Process {
 	p, q := w.process, w.queue
 	since := p.Start // the runtime may have answered while this one lived beside it
 	if n := len(p.Restarts); n > 0 {
@@ -62,9 +66,9 @@ func (w *view) inheritor() *Process {
 }
 
 // lingering returns the runtime's process where it has served, lives and no longer listens: it hangs in its stop.
-func (w *view) lingering() *Process {
+func (w *view) lingering() *facts.Process {
 	p, r := w.process, &w.f.Relist
-	if w.cause != CauseMissing && w.cause != CauseRefused || !p.Alive || w.queue.Listening {
+	if w.cause != facts.CauseMissing && w.cause != facts.CauseRefused || !p.Alive || w.queue.Listening {
 		return nil
 	}
 	served := w.lastAnswer.After(p.Start) || w.age(p.Start) > youngFor
@@ -78,7 +82,7 @@ func (w *view) lingering() *Process {
 // on a socket of that name. A connect that failed before the listener was seen proves nothing.
 func (w *view) listensUnlinked() bool {
 	p, l, failed := w.process, w.f.Evidence.Listener, w.f.Probe.FailedSince
-	if w.cause != CauseMissing || l == nil || w.hidden() || w.justListening() || !w.listensSince(failed) {
+	if w.cause != facts.CauseMissing || l == nil || w.hidden() || w.justListening() || !w.listensSince(failed) {
 		return false
 	}
 	return !p.At.Before(failed) && !l.At.Before(failed) && p.Alive && w.queue.Inode == l.Inode && l.PID == p.PID
@@ -86,7 +90,7 @@ func (w *view) listensUnlinked() bool {
 
 // listensSince reports whether a socket of the path's name has been seen to listen since a fresh connect first failed.
 func (w *view) listensSince(failed time.Time) bool {
-	return w.queue.Listening && w.f.Probe.Stage == StageConnect && w.queue.At.After(failed)
+	return w.queue.Listening && w.f.Probe.Stage == facts.StageConnect && w.queue.At.After(failed)
 }
 
 // justListening reports whether no fresh connect has begun since the listener was first seen.
@@ -109,12 +113,4 @@ func (w *view) probedBefore() bool {
 		since = w.queue.ListeningSince
 	}
 	return since.After(w.f.Probe.At)
-}
-
-// name says which process listens at the path.
-func (l *Listener) name() string {
-	if l.PID == 0 {
-		return "a process in another pid namespace"
-	}
-	return processName(l.PID, l.Comm, l.Command, l.Unit)
 }

@@ -3,14 +3,13 @@ package health
 import (
 	"fmt"
 	"slices"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
-// who names the process of a link.
-func (l *Link) who() string { return fmt.Sprintf("pid %d (%s)", l.PID, l.Name) }
-
 // firstStep is what to do about the culprit of a chain: of several helpers the last one, which has the pipe.
-func firstStep(c *Chain, culprit *Link) string {
-	who, before := culprit.who(), &Link{}
+func firstStep(c *facts.Chain, culprit *facts.Link) string {
+	who, before := culprit.Who(), &facts.Link{}
 	if n := len(c.Links); n > 1 {
 		before = &c.Links[n-2]
 	}
@@ -19,51 +18,51 @@ func firstStep(c *Chain, culprit *Link) string {
 		return ""
 	case c.Unknown != "":
 		return fmt.Sprintf("See what %s waits for, which plegd cannot: %s.", who, c.Unknown)
-	case culprit.State == LinkStopped:
+	case culprit.State == facts.LinkStopped:
 		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.",
 			culprit.PID, culprit.Kind, culprit.Name)
-	case culprit.State == LinkTraced, culprit.State == LinkLoop:
+	case culprit.State == facts.LinkTraced, culprit.State == facts.LinkLoop:
 		return fmt.Sprintf("Look at %s: it %s.", who, culprit.Evidence)
-	case culprit.State == LinkFrozen && culprit.Kind == KindMount:
+	case culprit.State == facts.LinkFrozen && culprit.Kind == facts.KindMount:
 		return fmt.Sprintf("Thaw the file system: `fsfreeze -u %s`.", culprit.Name)
-	case culprit.State == LinkFrozen:
+	case culprit.State == facts.LinkFrozen:
 		return fmt.Sprintf("Thaw the cgroup %s.", culprit.Name)
-	case culprit.State == LinkBlocked:
+	case culprit.State == facts.LinkBlocked:
 		return fmt.Sprintf("Look at the %s %s: %s.", culprit.Kind, culprit.Name, culprit.Evidence)
-	case culprit.State == LinkMemory, culprit.State == LinkThrottled:
+	case culprit.State == facts.LinkMemory, culprit.State == facts.LinkThrottled:
 		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
-	case before.State == LinkTraced:
+	case before.State == facts.LinkTraced:
 		return fmt.Sprintf("%s traces %s: detach it there, or end the tracer; `kill -CONT` does nothing.",
-			who, before.who())
+			who, before.Who())
 	}
 	return processStep(c.Links, culprit, before)
 }
 
 // processStep is the step for a process that waits for no other one.
-func processStep(links []Link, culprit, before *Link) string {
-	who, last := culprit.who(), len(links)-1
-	mount := slices.IndexFunc(links, func(l Link) bool { return l.Kind == KindMount })
-	locked := slices.IndexFunc(links[:last], func(l Link) bool { return l.State == LinkLocked })
+func processStep(links []facts.Link, culprit, before *facts.Link) string {
+	who, last := culprit.Who(), len(links)-1
+	mount := slices.IndexFunc(links, func(l facts.Link) bool { return l.Kind == facts.KindMount })
+	locked := slices.IndexFunc(links[:last], func(l facts.Link) bool { return l.State == facts.LinkLocked })
 	switch {
-	case mount >= 0 && mount < last && culprit.Kind == KindProcess:
+	case mount >= 0 && mount < last && culprit.Kind == facts.KindProcess:
 		server, state := &links[mount+1], culprit.Evidence
 		if server != culprit {
 			state = "it waits for " + who + ": " + state
 		}
 		return fmt.Sprintf("Get %s, which serves the mount %s, to answer: %s. "+
-			"Its end releases all that waits for the mount.", server.who(), links[mount].Name, state)
+			"Its end releases all that waits for the mount.", server.Who(), links[mount].Name, state)
 	case locked >= 0:
-		return fmt.Sprintf("See what %s does, and let it end or end it: %s: %s.", who, links[locked].who(),
+		return fmt.Sprintf("See what %s does, and let it end or end it: %s: %s.", who, links[locked].Who(),
 			links[locked].Evidence)
-	case culprit.Kind == KindHelper:
+	case culprit.Kind == facts.KindHelper:
 		return fmt.Sprintf("See what %s waits for; `kill %d` ends this last helper, and the runtime reports the error.",
 			who, culprit.PID)
-	case culprit.Kind == KindShim && culprit.State == LinkUnread:
+	case culprit.Kind == facts.KindShim && culprit.State == facts.LinkUnread:
 		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.",
 			culprit.PID)
-	case culprit.Kind == KindProcess && before.State == LinkPeer:
+	case culprit.Kind == facts.KindProcess && before.State == facts.LinkPeer:
 		return fmt.Sprintf("Get %s to answer: %s. %s waits for it: %s.",
-			who, culprit.Evidence, before.who(), before.Evidence)
+			who, culprit.Evidence, before.Who(), before.Evidence)
 	}
 	return ""
 }

@@ -4,21 +4,20 @@ import (
 	"cmp"
 	"slices"
 	"time"
-)
 
-// Layer is where a reason lies: of equally severe reasons the lowest layer is the one to repair.
-type Layer int
+	"github.com/plegd/plegd/internal/facts"
+)
 
 // The layers, the first to look at first.
 const (
-	LayerPlegd   Layer = iota + 1 // plegd itself sees or does nothing
-	LayerProcess                  // what keeps a process from running: the runtime's, or one behind it
-	LayerSocket                   // the path, the listener and its accept queue
-	LayerCalls                    // what the runtime answers to calls about itself and the whole node
-	LayerPods                     // what pods need beside that: shims, helpers, the network
-	LayerNode                     // pressure on the whole node
-	LayerKubelet                  // the kubelet
-	LayerHints                    // what only nears a limit
+	LayerPlegd   facts.Layer = iota + 1 // plegd itself sees or does nothing
+	LayerProcess                        // what keeps a process from running: the runtime's, or one behind it
+	LayerSocket                         // the path, the listener and its accept queue
+	LayerCalls                          // what the runtime answers to calls about itself and the whole node
+	LayerPods                           // what pods need beside that: shims, helpers, the network
+	LayerNode                           // pressure on the whole node
+	LayerKubelet                        // the kubelet
+	LayerHints                          // what only nears a limit
 )
 
 const (
@@ -33,12 +32,12 @@ const (
 )
 
 // bySeverity are the severities, the worst first.
-var bySeverity = []Severity{SeverityCritical, SeverityWarning, SeverityInfo}
+var bySeverity = []facts.Severity{facts.SeverityCritical, facts.SeverityWarning, facts.SeverityInfo}
 
-func rankOf(s Severity) int { return slices.Index(bySeverity, s) }
+func rankOf(s facts.Severity) int { return slices.Index(bySeverity, s) }
 
 // compare orders active reasons, the primary one first: by severity, then by layer, then by their place in the table.
-func compare(a, b Active) int {
+func compare(a, b facts.Active) int {
 	return cmp.Or(
 		cmp.Compare(rankOf(a.Severity), rankOf(b.Severity)),
 		cmp.Compare(reasonOf(a.ID).Layer, reasonOf(b.ID).Layer),
@@ -54,23 +53,23 @@ func (w *view) explains(cause, symptom string) bool {
 // hold keeps the previous primary reason for a moment after it last matched, unless a more severe one matches:
 // evidence is read at different times, and calls are answered in between. It does not keep Unknown, nor a reason that
 // matched only before the first success: an ordinary start beside a runtime that starts is no fault.
-func (v *Verdict) hold(w *view) {
+func holdPrimary(v *facts.Verdict, w *view) {
 	before := w.primaryBefore()
-	if before == nil || before.Severity == SeverityInfo || reasonOf(before.ID).is(fallback) ||
-		w.previous.State == StateStarting && !w.starting {
+	if before == nil || before.Severity == facts.SeverityInfo || reasonOf(before.ID).is(fallback) ||
+		w.previous.State == facts.StateStarting && !w.starting {
 		return
 	}
-	worse := slices.ContainsFunc(v.Active, func(a Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })
-	if v.active(before.ID) == nil && !worse && w.age(before.Seen) < before.hold() {
+	worse := slices.ContainsFunc(v.Active, func(a facts.Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })
+	if v.ActiveReason(before.ID) == nil && !worse && w.age(before.Seen) < holdTime(before) {
 		v.Active = append(v.Active, *before)
 	}
 }
 
 // hold is how long the reason stays after it last matched.
-func (a *Active) hold() time.Duration { return min(holdFor+a.Missed, holdMost) }
+func holdTime(a *facts.Active) time.Duration { return min(holdFor+a.Missed, holdMost) }
 
 // primaryBefore is the primary reason of the verdict before, nil for none.
-func (w *view) primaryBefore() *Active {
+func (w *view) primaryBefore() *facts.Active {
 	if w.previous == nil || len(w.previous.Active) == 0 {
 		return nil
 	}
@@ -78,36 +77,36 @@ func (w *view) primaryBefore() *Active {
 }
 
 // rank puts the primary reason first: the best one or its cause, and the one before for a moment if no worse.
-func (v *Verdict) rank(w *view) {
+func rankReasons(v *facts.Verdict, w *view) {
 	if len(v.Active) == 0 {
 		return
 	}
 	best := slices.MinFunc(v.Active, compare)
-	if i := slices.IndexFunc(v.Active, func(a Active) bool { return w.explains(a.ID, best.ID) }); i >= 0 {
+	if i := slices.IndexFunc(v.Active, func(a facts.Active) bool { return w.explains(a.ID, best.ID) }); i >= 0 {
 		best = v.Active[i]
 	}
 	if before := w.primaryBefore(); before != nil {
-		still := v.active(before.ID)
+		still := v.ActiveReason(before.ID)
 		if still != nil && still.Severity == best.Severity && !w.displaces(&best, still) {
 			best = *still
 		}
 	}
-	v.Active = slices.DeleteFunc(v.Active, func(a Active) bool { return a.ID == best.ID })
-	slices.SortStableFunc(v.Active, func(a, b Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
+	v.Active = slices.DeleteFunc(v.Active, func(a facts.Active) bool { return a.ID == best.ID })
+	slices.SortStableFunc(v.Active, func(a, b facts.Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
 	v.Active = slices.Insert(v.Active, 0, best)
 	v.Reason, v.Hop = best.ID, best.Hop
-	stands := func(id string) bool { return v.active(id) != nil }
-	if i := slices.IndexFunc(symptoms, stands); i >= 0 && best.Severity == SeverityCritical &&
+	stands := func(id string) bool { return v.ActiveReason(id) != nil }
+	if i := slices.IndexFunc(symptoms, stands); i >= 0 && best.Severity == facts.SeverityCritical &&
 		!slices.Contains(symptoms, best.ID) {
 		v.Symptom = symptoms[i]
 	}
 }
 
 // displaces reports whether a reason takes the place of the primary one, which is as severe.
-func (w *view) displaces(a, primary *Active) bool {
+func (w *view) displaces(a, primary *facts.Active) bool {
 	settle := settleFor
 	if primary.Missed > 0 {
-		settle = primary.hold()
+		settle = holdTime(primary)
 	}
 	return w.age(a.Since) >= settle || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
 }

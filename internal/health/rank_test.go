@@ -3,33 +3,35 @@ package health
 import (
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // judged returns a view and a verdict with the reasons active, each since some time.
-func judged(previous *Verdict, since map[string]time.Duration) *Verdict {
-	w := newView(&Facts{}, t0, previous)
-	v := &Verdict{}
+func judged(previous *facts.Verdict, since map[string]time.Duration) *facts.Verdict {
+	w := newView(&facts.Facts{}, t0, previous)
+	v := &facts.Verdict{}
 	for i := range table {
 		if age, ok := since[table[i].ID]; ok {
-			v.Active = append(v.Active, Active{ID: table[i].ID, Severity: table[i].Severity, Since: t0.Add(-age), Seen: t0})
+			v.Active = append(v.Active, facts.Active{ID: table[i].ID, Severity: table[i].Severity, Since: t0.Add(-age), Seen: t0})
 		}
 	}
-	v.hold(w)
-	v.rank(w)
+	holdPrimary(v, w)
+	rankReasons(v, w)
 	return v
 }
 
 // TestRank: severity, then layer, then the table's order; the primary reason gives
 // way after two seconds, or at once to a cause.
 func TestRank(t *testing.T) {
-	was := func(id string, seen time.Duration) *Verdict {
-		return &Verdict{Reason: id, Active: []Active{{ID: id, Severity: reasonOf(id).Severity, Seen: t0.Add(-seen)}}}
+	was := func(id string, seen time.Duration) *facts.Verdict {
+		return &facts.Verdict{Reason: id, Active: []facts.Active{{ID: id, Severity: reasonOf(id).Severity, Seen: t0.Add(-seen)}}}
 	}
 	const ms = time.Millisecond
 	type since = map[string]time.Duration
 	for _, tt := range []struct {
 		name   string
-		before *Verdict
+		before *facts.Verdict
 		active since
 		want   string
 	}{
@@ -59,10 +61,10 @@ func TestRank(t *testing.T) {
 
 // TestStartIsNotHeld: a runtime that has started beside plegd leaves no reason behind.
 func TestStartIsNotHeld(t *testing.T) {
-	before := Active{ID: RuntimeStarting, Severity: SeverityCritical, Since: t0.Add(-2 * time.Second), Seen: t0.Add(-time.Second)}
+	before := facts.Active{ID: RuntimeStarting, Severity: facts.SeverityCritical, Since: t0.Add(-2 * time.Second), Seen: t0.Add(-time.Second)}
 	f := healthyFacts(t0)
-	v := Judge(&f, t0, &Verdict{State: StateStarting, Reason: before.ID, Active: []Active{before}})
-	if v.State != StateHealthy || v.Reason != "" {
+	v := Judge(&f, t0, &facts.Verdict{State: facts.StateStarting, Reason: before.ID, Active: []facts.Active{before}})
+	if v.State != facts.StateHealthy || v.Reason != "" {
 		t.Errorf("the first verdict after the start: %s", listed(v))
 	}
 }
@@ -72,13 +74,13 @@ func TestBlind(t *testing.T) {
 	f := healthyFacts(t0)
 	failing(&f, 300, "Unavailable")
 	f.Status.LastGood = f.Relist.LastSeen
-	f.Dial = Dial{At: t0, Cause: CausePermissionDenied, Detail: "permission denied"}
+	f.Dial = facts.Dial{At: t0, Cause: facts.CausePermissionDenied, Detail: "permission denied"}
 	v := Judge(&f, t0, nil)
-	if v.State != StateUnknown || v.NotReadyIn != nil || v.RulesFailIn != nil || v.KubeletMessage != "" || !v.NodeReady {
+	if v.State != facts.StateUnknown || v.NotReadyIn != nil || v.RulesFailIn != nil || v.KubeletMessage != "" || !v.NodeReady {
 		t.Errorf("may not connect: %s, NotReady in %v, %q", v.State, v.NotReadyIn, v.KubeletMessage)
 	}
-	f.Evidence.Kubelet = &Kubelet{Seen: true, Refused: true, FailedSince: t0.Add(-time.Minute)}
-	if v := Judge(&f, t0, nil); v.State != StateUnhealthy || v.active(KubeletDown) == nil {
+	f.Evidence.Kubelet = &facts.Kubelet{Seen: true, Refused: true, FailedSince: t0.Add(-time.Minute)}
+	if v := Judge(&f, t0, nil); v.State != facts.StateUnhealthy || v.ActiveReason(KubeletDown) == nil {
 		t.Errorf("may not connect, and the kubelet is down: %s", listed(v))
 	}
 }
@@ -88,8 +90,8 @@ func TestBlind(t *testing.T) {
 func TestMissedEvidence(t *testing.T) {
 	now := t0.Add(time.Minute)
 	for id, want := range map[string]time.Duration{RuntimeListStall: 5 * time.Second, RuntimeStarting: 0} {
-		before := Active{ID: id, Severity: SeverityCritical, Since: t0, Seen: now.Add(-5 * time.Second)}
-		w := &view{f: &Facts{}, now: now, previous: &Verdict{Active: []Active{before}}}
+		before := facts.Active{ID: id, Severity: facts.SeverityCritical, Since: t0, Seen: now.Add(-5 * time.Second)}
+		w := &view{f: &facts.Facts{}, now: now, previous: &facts.Verdict{Active: []facts.Active{before}}}
 		if got := activated(w, reasonOf(id), nil).Missed; got != want {
 			t.Errorf("%s: missed for %s, want %s", id, got, want)
 		}

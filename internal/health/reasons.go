@@ -1,6 +1,10 @@
 package health
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/plegd/plegd/internal/facts"
+)
 
 // The reasons, as pleg_reason labels them.
 const (
@@ -49,8 +53,8 @@ const (
 // Reason is one row of the table. Its text is its page.
 type Reason struct {
 	ID       string
-	Layer    Layer    // where the reason lies: of two equally severe ones the lower layer is the cause
-	Severity Severity // how bad it is; a warning is critical while criticalWhile holds
+	Layer    facts.Layer    // where the reason lies: of two equally severe ones the lower layer is the cause
+	Severity facts.Severity // how bad it is; a warning is critical while criticalWhile holds
 	traits   trait
 	// match returns the evidence, nil where the reason does not match.
 	match func(*view) lines
@@ -78,17 +82,17 @@ const (
 func (r *Reason) is(t trait) bool { return r.traits&t != 0 }
 
 // Severities are the severities that the reason may have.
-func (r *Reason) Severities() []Severity {
+func (r *Reason) Severities() []facts.Severity {
 	if r.criticalWhile != nil {
-		return []Severity{SeverityCritical, SeverityWarning}
+		return []facts.Severity{facts.SeverityCritical, facts.SeverityWarning}
 	}
-	return []Severity{r.Severity}
+	return []facts.Severity{r.Severity}
 }
 
 // severity is the reason's in this case.
-func (r *Reason) severity(w *view) Severity {
+func (r *Reason) severity(w *view) facts.Severity {
 	if r.criticalWhile != nil && r.criticalWhile(w) {
-		return SeverityCritical
+		return facts.SeverityCritical
 	}
 	return r.Severity
 }
@@ -107,44 +111,44 @@ func reasonOf(id string) *Reason { return &table[place(id)] }
 
 // table is every reason that plegd can name. Its order decides between reasons of the same severity and layer.
 var table = []Reason{
-	row(RuntimeFrozen, LayerProcess, SeverityCritical, onHops, frozen, nil, (*view).frozenNext),
-	row(RuntimeThrottled, LayerProcess, SeverityCritical, onHops, throttled, nil, nil),
-	row(RuntimeMemoryLimited, LayerProcess, SeverityWarning, onHops, memoryLimited, (*view).relistSuffers, nil),
-	row(RuntimeStorageStall, LayerProcess, SeverityWarning, onHops, storageStalled, (*view).relistSuffers, nil),
-	row(RuntimeStorageLocked, LayerProcess, SeverityWarning, onHops, storageLocked, (*view).relistSuffers, nil),
-	row(RuntimeStarved, LayerProcess, SeverityCritical, onHops, starved, nil, nil),
-	row(RuntimeThreadStuck, LayerProcess, SeverityWarning, onHops, threadStuck, (*view).listsSuffer, nil),
-	row(KernelLimitReached, LayerProcess, SeverityCritical, onHops, kernelLimits, nil, nil),
-	row(AcceptFDExhausted, LayerProcess, SeverityCritical, onHops, acceptNeedsDescriptor, nil, nil),
-	row(RuntimeSocketTakenOver, LayerSocket, SeverityCritical, onHops, takenOver, nil, nil),
-	row(RuntimeSocketMissing, LayerSocket, SeverityCritical, onHops, socketMissing, nil, (*view).endNext),
-	row(RuntimeNotListening, LayerSocket, SeverityCritical, onHops, notListening, nil, (*view).endNext),
-	row(RuntimeSocketPermissionDenied, LayerPlegd, SeverityCritical, 0, permissionDenied, nil, nil),
-	row(RuntimeSocketUnlinked, LayerSocket, SeverityWarning, onHops, socketUnlinked, (*view).relistSuffers, nil),
-	row(AcceptStalled, LayerSocket, SeverityCritical, onHops, acceptStalled, nil, nil),
-	row(CRIVersionUnsupported, LayerCalls, SeverityCritical, 0, unsupported, nil, nil),
-	row(RuntimeRestarting, LayerProcess, SeverityCritical, onHops, restarting, nil, nil),
-	row(RuntimeStarting, LayerProcess, SeverityCritical, onHops|event, runtimeStarting, nil, nil),
-	row(RuntimeUnresponsive, LayerCalls, SeverityCritical, onHops, unresponsive, nil, nil),
-	row(RuntimeListStall, LayerCalls, SeverityCritical, 0, listStall, nil, nil),
-	row(ListResponseTooLarge, LayerCalls, SeverityCritical, 0, tooLarge, nil, nil),
-	row(RuntimeNotReady, LayerCalls, SeverityCritical, 0, notReady, nil, nil),
-	row(NodeStatusStalled, LayerCalls, SeverityWarning, 0, nodeStatusStalled, nil, nil),
-	row(NetworkNotReady, LayerPods, SeverityCritical, 0, networkNotReady, nil, nil),
-	row(SystemBusStalled, LayerPods, SeverityCritical, 0, busStalled, nil, nil),
-	row(RuntimeStorageFull, LayerProcess, SeverityWarning, 0, storageFull, (*view).relistSuffers, nil),
-	row(ShimStuck, LayerPods, SeverityWarning, 0, shimStuck, (*view).holdsUpCalls, nil),
-	row(RuntimeHelperStuck, LayerPods, SeverityWarning, 0, helperStuck, (*view).helperHoldsUp, nil),
-	row(PodInspectionStall, LayerPods, SeverityWarning, 0, inspectionStall, (*view).inspectionsHang, nil),
-	row(PodStartsFailing, LayerPods, SeverityWarning, 0, podStartsFailing, nil, nil),
-	row(RelistSlow, LayerHints, SeverityWarning, 0, relistSlow, (*view).relistRuleFails, nil),
-	row(FDsRunningOut, LayerHints, SeverityWarning, onHops, fdsRunningOut, nil, nil),
-	row(TooManyContainers, LayerHints, SeverityWarning, gradual, tooMany, nil, nil),
-	row(EventStreamBroken, LayerHints, SeverityWarning, 0, eventStreamBroken, nil, nil),
-	row(NodePressure, LayerNode, SeverityWarning, 0, nodePressure, nil, nil),
-	row(KubeletStalled, LayerKubelet, SeverityCritical, 0, kubeletStalled, nil, nil),
-	row(KubeletDown, LayerKubelet, SeverityCritical, 0, kubeletDown, nil, nil),
-	row(RelistLoopStalled, LayerPlegd, SeverityCritical, 0, loopStalled, nil, nil),
-	row(Unknown, LayerCalls, SeverityCritical, fallback, unknown, nil, nil),
-	row(Starting, LayerHints, SeverityInfo, fallback, plegdStarting, nil, nil),
+	row(RuntimeFrozen, LayerProcess, facts.SeverityCritical, onHops, frozen, nil, (*view).frozenNext),
+	row(RuntimeThrottled, LayerProcess, facts.SeverityCritical, onHops, throttled, nil, nil),
+	row(RuntimeMemoryLimited, LayerProcess, facts.SeverityWarning, onHops, memoryLimited, (*view).relistSuffers, nil),
+	row(RuntimeStorageStall, LayerProcess, facts.SeverityWarning, onHops, storageStalled, (*view).relistSuffers, nil),
+	row(RuntimeStorageLocked, LayerProcess, facts.SeverityWarning, onHops, storageLocked, (*view).relistSuffers, nil),
+	row(RuntimeStarved, LayerProcess, facts.SeverityCritical, onHops, starved, nil, nil),
+	row(RuntimeThreadStuck, LayerProcess, facts.SeverityWarning, onHops, threadStuck, (*view).listsSuffer, nil),
+	row(KernelLimitReached, LayerProcess, facts.SeverityCritical, onHops, kernelLimits, nil, nil),
+	row(AcceptFDExhausted, LayerProcess, facts.SeverityCritical, onHops, acceptNeedsDescriptor, nil, nil),
+	row(RuntimeSocketTakenOver, LayerSocket, facts.SeverityCritical, onHops, takenOver, nil, nil),
+	row(RuntimeSocketMissing, LayerSocket, facts.SeverityCritical, onHops, socketMissing, nil, (*view).endNext),
+	row(RuntimeNotListening, LayerSocket, facts.SeverityCritical, onHops, notListening, nil, (*view).endNext),
+	row(RuntimeSocketPermissionDenied, LayerPlegd, facts.SeverityCritical, 0, permissionDenied, nil, nil),
+	row(RuntimeSocketUnlinked, LayerSocket, facts.SeverityWarning, onHops, socketUnlinked, (*view).relistSuffers, nil),
+	row(AcceptStalled, LayerSocket, facts.SeverityCritical, onHops, acceptStalled, nil, nil),
+	row(CRIVersionUnsupported, LayerCalls, facts.SeverityCritical, 0, unsupported, nil, nil),
+	row(RuntimeRestarting, LayerProcess, facts.SeverityCritical, onHops, restarting, nil, nil),
+	row(RuntimeStarting, LayerProcess, facts.SeverityCritical, onHops|event, runtimeStarting, nil, nil),
+	row(RuntimeUnresponsive, LayerCalls, facts.SeverityCritical, onHops, unresponsive, nil, nil),
+	row(RuntimeListStall, LayerCalls, facts.SeverityCritical, 0, listStall, nil, nil),
+	row(ListResponseTooLarge, LayerCalls, facts.SeverityCritical, 0, tooLarge, nil, nil),
+	row(RuntimeNotReady, LayerCalls, facts.SeverityCritical, 0, notReady, nil, nil),
+	row(NodeStatusStalled, LayerCalls, facts.SeverityWarning, 0, nodeStatusStalled, nil, nil),
+	row(NetworkNotReady, LayerPods, facts.SeverityCritical, 0, networkNotReady, nil, nil),
+	row(SystemBusStalled, LayerPods, facts.SeverityCritical, 0, busStalled, nil, nil),
+	row(RuntimeStorageFull, LayerProcess, facts.SeverityWarning, 0, storageFull, (*view).relistSuffers, nil),
+	row(ShimStuck, LayerPods, facts.SeverityWarning, 0, shimStuck, (*view).holdsUpCalls, nil),
+	row(RuntimeHelperStuck, LayerPods, facts.SeverityWarning, 0, helperStuck, (*view).helperHoldsUp, nil),
+	row(PodInspectionStall, LayerPods, facts.SeverityWarning, 0, inspectionStall, (*view).inspectionsHang, nil),
+	row(PodStartsFailing, LayerPods, facts.SeverityWarning, 0, podStartsFailing, nil, nil),
+	row(RelistSlow, LayerHints, facts.SeverityWarning, 0, relistSlow, (*view).relistRuleFails, nil),
+	row(FDsRunningOut, LayerHints, facts.SeverityWarning, onHops, fdsRunningOut, nil, nil),
+	row(TooManyContainers, LayerHints, facts.SeverityWarning, gradual, tooMany, nil, nil),
+	row(EventStreamBroken, LayerHints, facts.SeverityWarning, 0, eventStreamBroken, nil, nil),
+	row(NodePressure, LayerNode, facts.SeverityWarning, 0, nodePressure, nil, nil),
+	row(KubeletStalled, LayerKubelet, facts.SeverityCritical, 0, kubeletStalled, nil, nil),
+	row(KubeletDown, LayerKubelet, facts.SeverityCritical, 0, kubeletDown, nil, nil),
+	row(RelistLoopStalled, LayerPlegd, facts.SeverityCritical, 0, loopStalled, nil, nil),
+	row(Unknown, LayerCalls, facts.SeverityCritical, fallback, unknown, nil, nil),
+	row(Starting, LayerHints, facts.SeverityInfo, fallback, plegdStarting, nil, nil),
 }

@@ -3,6 +3,8 @@ package health
 import (
 	"fmt"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -41,17 +43,17 @@ func (w *view) patience(suffering time.Duration) time.Duration {
 // memoryLimited finds the level of the cgroup whose memory limit holds the runtime up: threads wait for memory, or
 // relists are slow, now or lately, while its tasks are out of memory or meet the limit again and again and wait.
 func memoryLimited(w *view) (out lines) {
-	waiting, full := w.blockedIn(waitMemory, w.patience(0)), w.cgroup.pressure().MemoryFull
+	waiting, full := w.blockedIn(waitMemory, w.patience(0)), w.cgroup.OwnPressure().MemoryFull
 	suffers := w.relistSuffers() || w.listsSlowLately(RuntimeMemoryLimited)
 	for _, l := range w.cgroup.MemoryLimits {
-		name, limit := l.met()
+		name, limit := limitMet(&l)
 		thrashes := full >= 0 && w.near(RuntimeMemoryLimited, full, memoryPressure, 1, calmShare) ||
 			full < 0 && l.Refaults >= refaultsMany
 		stalls := suffers && (l.OOM || l.HighEvents+l.MaxEvents > 0 && thrashes)
 		if name == "" || !w.process.Alive || len(waiting) == 0 && !stalls {
 			continue
 		}
-		out.add("cgroup %s uses %s of %s %s", l.Path, sizeText(l.Usage), name, sizeText(limit))
+		out.add("cgroup %s uses %s of %s %s", l.Path, facts.SizeText(l.Usage), name, facts.SizeText(limit))
 		out.when(l.OOM, "its tasks are out of memory and wait (under_oom 1)")
 		out.when(l.HighEvents > 0, "memory.high was met %d times within seconds", l.HighEvents)
 		out.when(l.MaxEvents > 0, "the limit was met %d times within seconds", l.MaxEvents)
@@ -66,7 +68,7 @@ func memoryLimited(w *view) (out lines) {
 // met returns which of a level's limits its usage has come to, "" for none: just now, or
 // within the last samples. What the kernel takes back at once is more than a twentieth of
 // a small limit, and tasks that are out of memory wait on below it.
-func (l *MemoryLimit) met() (name string, limit int64) {
+func limitMet(l *facts.MemoryLimit) (name string, limit int64) {
 	switch near := func(limit int64) bool { return float64(l.Usage) >= memoryNear*float64(limit) }; {
 	case l.Max > 0 && (l.MaxEvents > 0 || l.OOM || near(l.Max)):
 		return "its limit (max)", l.Max
@@ -86,7 +88,7 @@ func storageStalled(w *view) (out lines) {
 	if len(threads) == 0 || w.freezerHoldsThreads() {
 		return nil
 	}
-	out.add("%s: %s", w.process.short(), w.blockedText(threads))
+	out.add("%s: %s", w.process.ShortName(), w.blockedText(threads))
 	out.text(because)
 	return append(out, w.callEvidence()...)
 }
@@ -96,7 +98,7 @@ func (w *view) blockIO() string {
 	if w.process.BlockIODelay {
 		return "its time in block I/O rises"
 	}
-	if some := w.cgroup.pressure().IOSome; some >= ioPressure {
+	if some := w.cgroup.OwnPressure().IOSome; some >= ioPressure {
 		return fmt.Sprintf("I/O pressure of the runtime's cgroup: some %.0f %% of the last 10s", some)
 	}
 	return ""
@@ -109,7 +111,7 @@ func storageLocked(w *view) lines {
 	}
 	holder := "a process that /proc/locks does not name"
 	if p.Lock.HolderPID > 0 {
-		holder = processName(p.Lock.HolderPID, p.Lock.HolderComm, "", "")
+		holder = facts.ProcessName(p.Lock.HolderPID, p.Lock.HolderComm, "", "")
 	}
 	return line("pid %d waits for a lock on %s, held by %s, for %s", p.PID, p.Lock.File, holder, w.ago(p.Lock.Since))
 }
@@ -123,9 +125,9 @@ func starved(w *view) (out lines) {
 	if !w.listsSuffer() && !w.listsSlowLately(RuntimeStarved) && !w.notAccepting() {
 		return nil
 	}
-	out.add("%s: its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.short(), p.Delay,
-		Seconds(p.DelayPerRun), p.CPU)
-	some := c.pressure().CPUSome
+	out.add("%s: its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.ShortName(), p.Delay,
+		facts.Seconds(p.DelayPerRun), p.CPU)
+	some := c.OwnPressure().CPUSome
 	out.when(some >= 0, "CPU pressure of the runtime's cgroup: some %.0f %% of the last 10s", some)
 	out.when(n.CPUIdle >= 0, "the node's CPUs are idle for %.0f %%", 100*n.CPUIdle)
 	return append(out, w.callEvidence()...)
@@ -157,5 +159,5 @@ func threadStuck(w *view) lines {
 	if len(threads) == 0 || w.freezerHoldsThreads() {
 		return nil
 	}
-	return line("%s: %s", w.process.short(), w.blockedText(threads))
+	return line("%s: %s", w.process.ShortName(), w.blockedText(threads))
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -32,24 +34,19 @@ const (
 	idleEnough     = 0.5 // the share of idle time at which no process waits for the node's CPUs
 	// waitMost is the time a second for which the runtime waits for a CPU, more than it runs, on a busy node.
 	waitMost = 0.2
-	// storageBytes is the free space below which a file system counts as full, storageInodes the free inodes below
-	// which it has none left: a pod takes about 20. It ends above storageStill times as much.
-	storageBytes  = 1 << 20
-	storageInodes = 32
-	storageStill  = 2
 )
 
 func relistSlow(w *view) (out lines) {
-	in, last, lists := w.f.Relist.InFlight, w.f.Relist.Last, w.f.Relist.recent(2)
+	in, last, lists := w.f.Relist.InFlight, w.f.Relist.Last, w.f.Relist.RecentLists(2)
 	if len(lists) == 2 &&
 		w.near(RelistSlow, min(lists[0], lists[1]).Seconds(), SlowListThreshold.Seconds(), 1, slowStill) {
-		out.add("the lists of the last relist took %s", Seconds(lists[1]))
+		out.add("the lists of the last relist took %s", facts.Seconds(lists[1]))
 	}
 	if last != nil {
 		inspections := last.Serial - last.ListPodSandbox - last.ListContainers
 		out.when(inspections > SlowRelistThreshold || last.Inspected >= burstPods && last.Serial >= burstTakes,
-			"the last relist's calls take %s one after another (%s inspected)", Seconds(last.Serial),
-			Count(last.Inspected, "pod", "pods"))
+			"the last relist's calls take %s one after another (%s inspected)", facts.Seconds(last.Serial),
+			facts.Count(last.Inspected, "pod", "pods"))
 	}
 	if in != nil && in.Pods >= burstPods && w.age(in.PhaseStart) >= burstTakes {
 		out.add("%d of %d pods inspected in %s", in.Inspected, in.Pods, w.ago(in.PhaseStart))
@@ -72,9 +69,9 @@ func (w *view) modelText() string {
 	if w.inspecting() < inspectHangAfter {
 		return ""
 	}
-	s := "the kubelet, one call after another, has been inspecting for " + Seconds(w.inspecting())
+	s := "the kubelet, one call after another, has been inspecting for " + facts.Seconds(w.inspecting())
 	if n := w.f.Modelled.Inspecting; n > 0 {
-		s += fmt.Sprintf(", with %s to go", Count(n, "pod", "pods"))
+		s += fmt.Sprintf(", with %s to go", facts.Count(n, "pod", "pods"))
 	}
 	return s
 }
@@ -97,8 +94,8 @@ func fdsRunningOut(w *view) lines {
 }
 
 func tooMany(w *view) (out lines) {
-	n := total(cmp.Or(w.f.Pods, &Pods{}).Containers)
-	for _, op := range []Phase{PhaseListPodSandbox, PhaseListContainers} {
+	n := facts.Total(cmp.Or(w.f.Pods, &facts.Pods{}).Containers)
+	for _, op := range []facts.Phase{facts.PhaseListPodSandbox, facts.PhaseListContainers} {
 		c := w.f.Calls[string(op)]
 		if c.LastErr != nil && c.LastErr.TooMany && c.LastFailed.After(c.LastOK) {
 			return append(line("%s: %s; %d bytes", op, c.LastErr.Message, c.Bytes), "what runs here is as plegd last knew it")
@@ -107,7 +104,7 @@ func tooMany(w *view) (out lines) {
 			continue
 		}
 		out.add("%s is %d of %d bytes", op, c.Bytes, messageLimit)
-		if op == PhaseListContainers && n > 0 {
+		if op == facts.PhaseListContainers && n > 0 {
 			out.add("%d containers of %d bytes; %d more fit", n, c.Bytes/n, (messageLimit-c.Bytes)/max(c.Bytes/n, 1))
 		}
 	}
@@ -130,7 +127,7 @@ func eventStreamBroken(w *view) (out lines) {
 
 // nodePressure names the node's pressure where lists are slow or connections wait: a busy node is no fault.
 func nodePressure(w *view) (out lines) {
-	n, lists := w.node, w.f.Relist.recent(2)
+	n, lists := w.node, w.f.Relist.RecentLists(2)
 	slow := len(lists) == 2 && min(lists[0], lists[1]) >= slowCall
 	if !slow && w.link != linkQueueFull && !w.queueFull() && !w.notAccepting() {
 		return nil
@@ -158,66 +155,12 @@ func (w *view) busyCPUs() string {
 	return ""
 }
 
-// Unwritable reports whether a file system is full, out of inodes or read-only.
-func (s *Storage) Unwritable() bool { return s.lacking(1) != nil }
-
-// lacking returns the first file system that lacks something of so many times the limits, nil for none.
-func (s *Storage) lacking(times int64) *FileSystem {
-	for i := range s.FileSystems {
-		if f := &s.FileSystems[i]; f.lacks(times) {
-			return f
-		}
-	}
-	return nil
-}
-
-// lacks reports whether it is read-only, or has less free space or inodes than so many times the limits.
-func (f *FileSystem) lacks(times int64) bool {
-	return f.ReadOnly || f.Bytes > 0 && f.FreeBytes < times*storageBytes || f.lacksInodes(times)
-}
-
-func (f *FileSystem) lacksInodes(times int64) bool {
-	return f.Inodes > 0 && f.FreeInodes < times*storageInodes
-}
-
-// String returns the file system's state in words.
-func (f *FileSystem) String() string {
-	what := fmt.Sprintf("%s of %s free", sizeText(f.FreeBytes), sizeText(f.Bytes))
-	switch {
-	case f.Option == "emergency_ro":
-		what = "read-only since an error of the file system (emergency_ro)"
-	case f.ReadOnly:
-		what = "read-only"
-	case f.lacksInodes(storageStill) && (f.Bytes == 0 || f.FreeBytes >= storageStill*storageBytes):
-		what = fmt.Sprintf("%d of %d inodes free", f.FreeInodes, f.Inodes)
-	}
-	return fmt.Sprintf("%s %s: %s (%s)", f.Use, f.Directory, what, f.device())
-}
-
-// device is the file system's type and where it is from.
-func (f *FileSystem) device() string {
-	if f.Type == f.Device || f.Device == "" {
-		return f.Type
-	}
-	return f.Type + " on " + f.Device
-}
-
 func storageFull(w *view) (out lines) {
-	times := int64(w.band(RuntimeStorageFull, 1, storageStill))
-	for _, f := range cmp.Or(w.f.Evidence.Storage, &Storage{}).FileSystems {
-		if f.lacks(times) {
+	times := int64(w.band(RuntimeStorageFull, 1, facts.StorageStill))
+	for _, f := range cmp.Or(w.f.Evidence.Storage, &facts.Storage{}).FileSystems {
+		if f.Lacks(times) {
 			out.text(f.String())
 		}
 	}
 	return out
-}
-
-func sizeText(n int64) string {
-	switch {
-	case n < 1<<20:
-		return fmt.Sprintf("%d KiB", n>>10)
-	case n < 10<<30:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -33,7 +35,7 @@ func shimStuck(w *view) lines {
 		state := cmp.Or(stateTexts[s.State], "in state "+s.State)
 		out.when(w.age(s.Since) >= least, "pid %d (%s) %s for %s", s.PID, s.Comm, state, w.ago(s.Since))
 	}
-	out.when(out != nil, "%s in all", Count(c.Shims, "shim", "shims"))
+	out.when(out != nil, "%s in all", facts.Count(c.Shims, "shim", "shims"))
 	return out
 }
 
@@ -45,7 +47,7 @@ func (w *view) holdsUpCalls() bool {
 }
 
 // ofHangingPod reports whether a stuck shim may serve a pod whose inspection hangs: unless it is another's.
-func (w *view) ofHangingPod(s Child) bool {
+func (w *view) ofHangingPod(s facts.Child) bool {
 	known := false
 	for _, p := range w.stalledInspections(inspectHangAfter) {
 		if p.UID == s.PodUID {
@@ -72,9 +74,9 @@ func (w *view) helperHoldsUp() bool { return w.chainCause() == RuntimeHelperStuc
 func busStalled(w *view) lines { return w.chainEvidence(SystemBusStalled) }
 
 // stalledInspections returns the inspections under way for that long, the longest first, and those given up.
-func (w *view) stalledInspections(least time.Duration) (out []PodInspection) {
+func (w *view) stalledInspections(least time.Duration) (out []facts.PodInspection) {
 	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
-		if p.Err.timedOut() || p.Err == nil && w.age(p.called()) >= least {
+		if p.Err.TimedOut() || p.Err == nil && w.age(p.CalledAt()) >= least {
 			out = append(out, p)
 		}
 	}
@@ -89,39 +91,39 @@ func inspectionStall(w *view) (out lines) {
 		if p.Err != nil {
 			givenUp++
 		} else if i == 0 {
-			out.add("an inspection unanswered for %s (%s)", w.ago(p.called()), p.Operation)
+			out.add("an inspection unanswered for %s (%s)", w.ago(p.CalledAt()), p.Operation)
 		}
 	}
-	out.when(givenUp > 0, "%s got no answer before the deadline", Count(givenUp, "inspection", "inspections"))
+	out.when(givenUp > 0, "%s got no answer before the deadline", facts.Count(givenUp, "inspection", "inspections"))
 	if out != nil {
 		out.text(w.modelText())
 	}
 	fail, message := 0, ""
 	for _, p := range w.f.Relist.Failing {
-		if p.Err != nil && !p.Err.timedOut() && p.Failures >= failingInspections {
+		if p.Err != nil && !p.Err.TimedOut() && p.Failures >= failingInspections {
 			fail++
 			message = fmt.Sprintf("%s: %s", p.Operation, p.Err.Code)
 		}
 	}
 	out.when(fail > 0, "%s, %d times or more in a row (%s)",
-		Count(fail, "pod's inspection fails", "pods' inspections fail"), failingInspections, message)
+		facts.Count(fail, "pod's inspection fails", "pods' inspections fail"), failingInspections, message)
 	return out
 }
 
 // podStartsFailing names the calls that start pods and fail for a reason that is not one pod's own.
 func podStartsFailing(w *view) (out lines) {
-	k, waiting := cmp.Or(w.f.Evidence.Kubelet, &Kubelet{}), -1 // not known
+	k, waiting := cmp.Or(w.f.Evidence.Kubelet, &facts.Kubelet{}), -1 // not known
 	if k.WaitingPods != nil {
 		waiting = *k.WaitingPods
 	}
-	fail := func(operation string, c *StartCalls, all bool) bool {
+	fail := func(operation string, c *facts.StartCalls, all bool) bool {
 		if c == nil || c.Errors < startErrors || w.age(c.LastError) > startRetried || !all && c.Longest < startSlow {
 			return false
 		}
 		text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors,
 			w.ago(c.Since))
 		if c.Longest >= startSlow {
-			text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", Seconds(c.Longest))
+			text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", facts.Seconds(c.Longest))
 		}
 		out.text(text)
 		return true

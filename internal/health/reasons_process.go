@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -40,9 +42,9 @@ func frozen(w *view) lines {
 	case c.Frozen && w.unansweredSince(c.At):
 		return line("the cgroup of pid %d is frozen: %s", p.PID, c.Path)
 	case p.Stopped() && w.unansweredSince(p.At):
-		return line("%s: all %d threads are stopped", p.short(), total(p.Threads))
+		return line("%s: all %d threads are stopped", p.ShortName(), facts.Total(p.Threads))
 	case w.stoppedAgain():
-		return line("%s: all threads are stopped and continued, again and again", p.short())
+		return line("%s: all threads are stopped and continued, again and again", p.ShortName())
 	}
 	return nil
 }
@@ -50,7 +52,7 @@ func frozen(w *view) lines {
 // frozenNext says how to let the runtime run again where SIGCONT does nothing.
 func (w *view) frozenNext() string {
 	p, path, chain := w.process, w.cgroup.Path, w.chain()
-	traced := func(l Link) bool { return l.PID == p.PID && l.State == LinkTraced }
+	traced := func(l facts.Link) bool { return l.PID == p.PID && l.State == facts.LinkTraced }
 	switch unit := path[strings.LastIndexByte(path, '/')+1:]; {
 	case w.f.Evidence.Process == nil:
 		return ""
@@ -59,11 +61,11 @@ func (w *view) frozenNext() string {
 	case !w.cgroup.Frozen:
 		return ""
 	case p.Unit != "" && (unit == p.Unit || unit == p.Unit+".service"):
-		return fmt.Sprintf("Find out what froze the cgroup of %s, and thaw it: `systemctl thaw %s`.", p.name(), p.Unit)
+		return fmt.Sprintf("Find out what froze the cgroup of %s, and thaw it: `systemctl thaw %s`.", p.Name(), p.Unit)
 	}
 	// Of a cgroup above the unit's, systemd thaws nothing.
 	return fmt.Sprintf("Find out what froze the cgroup of %s (%s), and thaw it: `echo 0 >/sys/fs/cgroup%s/cgroup.freeze` "+
-		"(v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`).", p.name(), path, path, path)
+		"(v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`).", p.Name(), path, path, path)
 }
 
 // unansweredSince reports whether nothing has been answered since t, and a call is unanswered now.
@@ -73,8 +75,8 @@ func (w *view) unansweredSince(t time.Time) bool {
 	case w.lastAnswer.After(t):
 		return false
 	case w.hop != nil:
-		return w.f.Probe.waitsForSettings()
-	case w.err != nil && !w.err.answered(), in != nil && w.unanswered(in.PhaseStart, slowCall):
+		return w.f.Probe.WaitsForSettings()
+	case w.err != nil && !w.err.Answered(), in != nil && w.unanswered(in.PhaseStart, slowCall):
 		return true
 	}
 	return w.unanswered(w.f.Calls[opVersion].InFlightSince, slowCall) || w.unanswered(w.f.Status.InFlightSince, slowCall)
@@ -102,8 +104,8 @@ func throttled(w *view) (out lines) {
 		return nil
 	}
 	out.add("throttled for %.2gs a second, in %.0f %% of its periods", w.cgroup.Throttled, 100*w.cgroup.ThrottledPeriods)
-	for _, last := range w.f.Relist.recent(1) {
-		out.add("the lists of the last relist took %s", Seconds(last))
+	for _, last := range w.f.Relist.RecentLists(1) {
+		out.add("the lists of the last relist took %s", facts.Seconds(last))
 	}
 	return out
 }
@@ -128,7 +130,7 @@ func (w *view) quotaUnmeasured() bool {
 // listsSlowLately reports whether one of the last few relists' lists was slow: under a
 // quota a list that meets a fresh period is quick. A reason that stands looks further back.
 func (w *view) listsSlowLately(id string) bool {
-	return w.f.Relist.listTook(slowCall, int(w.band(id, recentLists, throttledLists)))
+	return w.f.Relist.HadListOf(slowCall, int(w.band(id, recentLists, throttledLists)))
 }
 
 func restarting(w *view) lines {
@@ -137,12 +139,12 @@ func restarting(w *view) lines {
 	if n < restartsMany || w.age(starts[len(starts)-1]) > restartsOver {
 		return nil
 	}
-	return line("started %d times in %s, the last time %s ago", n, Seconds(restartsWithin), w.ago(starts[len(starts)-1]))
+	return line("started %d times in %s, the last time %s ago", n, facts.Seconds(restartsWithin), w.ago(starts[len(starts)-1]))
 }
 
 func runtimeStarting(w *view) (out lines) {
 	p, q := w.process, w.queue
-	absent := w.cause == CauseMissing || w.cause == CauseRefused
+	absent := w.cause == facts.CauseMissing || w.cause == facts.CauseRefused
 	switch e := w.err; {
 	case e != nil && e.NotInitialized:
 		out.add("%s failed: %s", e.Operation, e.Message)
@@ -150,7 +152,7 @@ func runtimeStarting(w *view) (out lines) {
 		return nil
 	case absent && w.justListening():
 		out.add("it has just begun to listen")
-	case w.cause == CauseMissing && w.listensSince(w.f.Probe.FailedSince):
+	case w.cause == facts.CauseMissing && w.listensSince(w.f.Probe.FailedSince):
 		return nil // the socket's file alone is gone
 	case absent:
 		out.add("it does not listen yet")

@@ -3,6 +3,8 @@ package health
 import (
 	"strings"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -22,15 +24,15 @@ func unsupported(w *view) lines {
 		return nil
 	}
 	// Garbage varies: a peer that has spoken another protocol may just close the next connection.
-	hangsUp := p.Cause == CauseClosed && !p.ForeignAt.IsZero()
-	switch said := e.text(); {
+	hangsUp := p.Cause == facts.CauseClosed && !p.ForeignAt.IsZero()
+	switch said := e.Text(); {
 	case e.Code == "Unimplemented":
 		return lines{said}
 	case strings.Contains(e.Message, "HTTP/1.1 header"): // grpc-go's word for a web server
 		return lines{"a web server answers: the other end does not speak gRPC", said}
 	case e.Undecodable && s != nil && s.Undecodable: // one list that cannot be read may be one entry's fault
 		return lines{"no answer is a message of runtime.v1, to Status neither", said}
-	case p.Cause == CauseUnimplemented || p.Cause == CauseProtocol || hangsUp:
+	case p.Cause == facts.CauseUnimplemented || p.Cause == facts.CauseProtocol || hangsUp:
 		return line("a fresh connection: %s", ProbeText(p))
 	}
 	return nil
@@ -68,7 +70,7 @@ func notReady(w *view) (out lines) {
 	s, e := &w.f.Status, w.f.Status.LastErr
 	switch {
 	case s.Answered && !s.RuntimeReady.Good():
-		return w.statusSays(s.RuntimeReady.print("RuntimeReady"))
+		return w.statusSays(s.RuntimeReady.KubeletText("RuntimeReady"))
 	case w.status != statusAlone || w.statusFailsForDescriptors():
 		return nil
 	case e != nil && strings.Contains(e.Message, "too many open files") &&
@@ -85,7 +87,7 @@ func notReady(w *view) (out lines) {
 
 func networkNotReady(w *view) lines {
 	if s := &w.f.Status; s.Answered && !s.NetworkReady.Good() {
-		return w.statusSays(s.NetworkReady.print("NetworkReady"))
+		return w.statusSays(s.NetworkReady.KubeletText("NetworkReady"))
 	}
 	return nil
 }
@@ -100,7 +102,7 @@ func (w *view) statusSays(condition string) lines {
 
 func nodeStatusStalled(w *view) (out lines) {
 	since := w.f.Version.HangsSince
-	lists := laterOf(w.f.Calls[string(PhaseListContainers)].LastOK, w.f.Relist.LastSeen)
+	lists := laterOf(w.f.Calls[string(facts.PhaseListContainers)].LastOK, w.f.Relist.LastSeen)
 	switch {
 	case !w.unanswered(since, versionReasonAfter) || w.lists == listsHang || w.status != statusOK:
 		return nil
@@ -152,8 +154,8 @@ func (w *view) runtimeGood() bool {
 func loopStalled(w *view) lines {
 	r, c := &w.f.Relist, &w.f.Config
 	switch in := r.InFlight; {
-	case in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) > c.RPCTimeout+loopLate:
-		return line("%s has been under way for %s, and may take %s", in.Phase, w.ago(in.PhaseStart), Seconds(c.RPCTimeout))
+	case in != nil && in.Phase != facts.PhaseInspect && w.age(in.PhaseStart) > c.RPCTimeout+loopLate:
+		return line("%s has been under way for %s, and may take %s", in.Phase, w.ago(in.PhaseStart), facts.Seconds(c.RPCTimeout))
 	case in == nil && r.Last != nil && w.age(r.Last.End) > c.RelistPeriod+loopLate:
 		return line("no relist has begun for %s", w.ago(r.Last.End))
 	}
@@ -165,7 +167,7 @@ func loopStalled(w *view) lines {
 func unknown(w *view) lines {
 	r, failing := &w.f.Relist, time.Duration(0)
 	if r.Failures > 0 && r.Last != nil {
-		failing = w.age(r.Last.Start) + time.Duration(r.Failures-1)*w.f.Config.long()/2
+		failing = w.age(r.Last.Start) + time.Duration(r.Failures-1)*w.f.Config.RelistLateAfter()/2
 	}
 	hangs := w.lists == listsHang && w.age(w.hungSince) >= unknownAfter
 	relistsFail := (hangs || failing >= unknownAfter) && (w.critical == 0 || w.critical > LayerCalls)
@@ -179,7 +181,7 @@ func unknown(w *view) lines {
 func plegdStarting(w *view) lines {
 	early := !w.firstAttemptMade() && !w.kubelet.nodeReady
 	switch started := w.ago(w.f.Started); {
-	case w.verdict.hasReason() || !w.starting && !early:
+	case hasReason(w.verdict) || !w.starting && !early:
 		return nil
 	case w.f.Endpoint.Searching:
 		return line("plegd started %s ago and is looking for the runtime's socket", started)

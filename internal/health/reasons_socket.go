@@ -1,10 +1,11 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -22,12 +23,12 @@ const (
 )
 
 // connectFails is the evidence that no connection, or no new one, can be made for one of the causes; else nil.
-func (w *view) connectFails(causes ...Cause) (out lines) {
+func (w *view) connectFails(causes ...facts.Cause) (out lines) {
 	switch {
 	case slices.Contains(causes, w.cause):
 		out.add("connect fails: %s", w.detail)
 		if p := w.lingering(); p != nil {
-			out.add("%s is alive and does not listen", p.name())
+			out.add("%s is alive and does not listen", p.Name())
 		}
 		return append(out, w.lastAnswerText())
 	case slices.Contains(causes, w.fresh.Cause):
@@ -37,7 +38,7 @@ func (w *view) connectFails(causes ...Cause) (out lines) {
 	return out
 }
 
-func permissionDenied(w *view) lines { return w.connectFails(CausePermissionDenied) }
+func permissionDenied(w *view) lines { return w.connectFails(facts.CausePermissionDenied) }
 
 func socketMissing(w *view) (out lines) {
 	switch {
@@ -47,37 +48,37 @@ func socketMissing(w *view) (out lines) {
 			out.add("looked at %s", s)
 		}
 		return out
-	case w.cause != CauseMissing || w.listensUnlinked():
+	case w.cause != facts.CauseMissing || w.listensUnlinked():
 		return nil
 	case w.hidden():
 		out.add("%s listens there, and the path exists in its mounts: it is missing in plegd's own only",
-			w.f.Evidence.Listener.name())
+			w.f.Evidence.Listener.Name())
 	}
-	return append(out, w.connectFails(CauseMissing)...)
+	return append(out, w.connectFails(facts.CauseMissing)...)
 }
 
 func notListening(w *view) lines {
 	if p := w.inheritor(); p != nil && w.link != linkAnswers && w.link != linkUnsettled {
-		return line("%s keeps the listening socket, which is older than it: the runtime is gone", p.name())
+		return line("%s keeps the listening socket, which is older than it: the runtime is gone", p.Name())
 	}
-	return w.connectFails(CauseRefused, CauseNotSocket)
+	return w.connectFails(facts.CauseRefused, facts.CauseNotSocket)
 }
 
 func socketUnlinked(w *view) lines {
 	c, failed := w.fresh.Cause, w.f.Probe.FailedSince
-	foreign := w.hop == nil && (c == CauseProtocol || c == CauseUnimplemented)
+	foreign := w.hop == nil && (c == facts.CauseProtocol || c == facts.CauseUnimplemented)
 	l := w.f.Evidence.Listener
 	changed := w.probedBefore() || l != nil && // another socket or process is at the path than the last probe met
 		(w.f.Evidence.Queue != nil && w.queue.Inode != l.Inode || l.Since.After(w.f.Probe.At))
 	switch {
 	case w.elsewhere() != nil:
 	case w.listensUnlinked():
-		return append(line("%s is alive and listens, but its socket's file is gone", w.process.name()),
-			w.connectFails(CauseMissing)...)
+		return append(line("%s is alive and listens, but its socket's file is gone", w.process.Name()),
+			w.connectFails(facts.CauseMissing)...)
 	case foreign && w.age(failed) >= takeoverGracePeriod && !changed:
 		return append(line("something else listens at its path, for %s: a fresh connection: %s", w.ago(failed),
 			ProbeText(&w.fresh)), w.lastAnswerText())
-	case c == CauseMissing:
+	case c == facts.CauseMissing:
 		return append(line("no socket at its path for %s", w.ago(failed)), w.lastAnswerText())
 	}
 	return nil
@@ -108,17 +109,17 @@ func acceptStalled(w *view) lines {
 	}
 	switch ran := laterOf(p.StoppedAt, w.cgroup.FrozenAt).Add(acceptsAfterStop); {
 	case w.link == linkQueueFull:
-		return append(w.connectFails(CauseQueueFull), queue...)
+		return append(w.connectFails(facts.CauseQueueFull), queue...)
 	case w.queueFull():
 		return append(queue, w.lastAnswerText())
 	case w.noDescriptor() || !w.heldConnectionAnswers() || !w.notAccepting():
 		return nil
-	case !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.probeTimeout())):
+	case !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.FreshDialTimeout())):
 		return nil // it may only get no CPU
 	case sampled.Before(ran):
 		return nil // the samples of queue and dial are from before it ran again
 	}
-	queue.when(w.fresh.Stage == StageSettings, "a fresh connection: %s for %s", ProbeText(&w.fresh),
+	queue.when(w.fresh.Stage == facts.StageSettings, "a fresh connection: %s for %s", ProbeText(&w.fresh),
 		w.ago(w.fresh.FailedSince))
 	return append(queue, w.lastAnswerText())
 }
@@ -127,7 +128,7 @@ func acceptStalled(w *view) lines {
 func (w *view) queueFull() bool {
 	q := w.queue
 	full := q.Length > q.Limit
-	probed := w.fresh.Cause == CauseQueueFull && (!q.Listening || !q.At.After(w.f.Probe.At))
+	probed := w.fresh.Cause == facts.CauseQueueFull && (!q.Listening || !q.At.After(w.f.Probe.At))
 	return w.elsewhere() == nil && (full || probed)
 }
 
@@ -142,7 +143,7 @@ func (w *view) noDescriptor() bool {
 	if !w.process.FDsExhausted() && (!w.descriptorsFreed() || w.acceptQueueDrains()) {
 		return false
 	}
-	waits := w.queue.Length > 0 || w.f.Evidence.Queue == nil && w.f.Probe.waitsForSettings()
+	waits := w.queue.Length > 0 || w.f.Evidence.Queue == nil && w.f.Probe.WaitsForSettings()
 	return w.notAccepting() || waits && w.elsewhere() == nil
 }
 
@@ -158,7 +159,7 @@ func (w *view) notAccepting() bool {
 		return false
 	}
 	q, unseen := w.queue, w.f.Evidence.Queue == nil
-	if p := &w.f.Probe; p.waitsForSettings() && !w.probedBefore() {
+	if p := &w.f.Probe; p.WaitsForSettings() && !w.probedBefore() {
 		// The queue says whether the probe still waits. On a busy node both may be late.
 		late := q.At.Before(p.At) && w.age(p.FailedSince) >= queueUnseenWaits
 		if !unseen && (!q.Listening || q.Length > 0) || late {
@@ -175,17 +176,9 @@ func (w *view) heldConnectionAnswers() bool {
 		(since(w.f.Probe.FailedSince) || since(w.queue.WaitingSince))
 }
 
-// probeTimeout is the limit of a stage of a fresh dial.
-func (c *Config) probeTimeout() time.Duration { return cmp.Or(c.ProbeTimeout, time.Second) }
-
 // processSeenSince reports whether the runtime's process has been looked at since then, or is not seen at all.
 func (w *view) processSeenSince(t time.Time) bool {
 	return w.f.Evidence.Process == nil || !w.process.At.Before(t)
-}
-
-// waitsForSettings reports whether a probe was connected and has had no answer.
-func (p *Probe) waitsForSettings() bool {
-	return p.Stage == StageSettings && p.Cause == CauseTimeout
 }
 
 // acceptEvidence are the numbers of the queue and of the process behind it.
@@ -206,19 +199,19 @@ func (w *view) endNext() string {
 	case w.hidden():
 		return fmt.Sprintf("Mount the directory of %s into plegd's pod: the runtime listens there, "+
 			"and the kubelet is fine.", path)
-	case fresh == CauseNotSocket || fresh == CauseRefused: // the held connection is still answered
+	case fresh == facts.CauseNotSocket || fresh == facts.CauseRefused: // the held connection is still answered
 		return fmt.Sprintf("Remove what stands at %s (`stat %s`): the runtime runs, "+
 			"and makes its socket again when it is restarted after that.", path, path)
-	case w.cause == CauseNotSocket:
+	case w.cause == facts.CauseNotSocket:
 		return fmt.Sprintf("Remove what stands at %s (`stat %s`), then start the runtime: "+
 			"it cannot make its socket before.", path, path)
 	}
 	if p := w.inheritor(); p != nil {
-		return fmt.Sprintf("End %s, which keeps the runtime's listening socket, then start the runtime.", p.name())
+		return fmt.Sprintf("End %s, which keeps the runtime's listening socket, then start the runtime.", p.Name())
 	}
 	if p := w.lingering(); p != nil {
 		return fmt.Sprintf("See what %s waits for: it has closed its socket and does not end. `kill -9 %d` ends it, "+
-			"containers are kept; then start the runtime.", p.name(), p.PID)
+			"containers are kept; then start the runtime.", p.Name(), p.PID)
 	}
 	return ""
 }

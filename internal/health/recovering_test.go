@@ -4,21 +4,23 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // serving is the process of a runtime, looked at some time ago.
-func serving(looked time.Duration) *Process {
-	return &Process{At: ago(looked), PID: 1, Alive: true, Start: ago(time.Hour), OpenFDs: 20, MaxFDs: 1024}
+func serving(looked time.Duration) *facts.Process {
+	return &facts.Process{At: ago(looked), PID: 1, Alive: true, Start: ago(time.Hour), OpenFDs: 20, MaxFDs: 1024}
 }
 
 // waits is a fresh dial that was connected so long ago and has had no answer.
-func waits(d time.Duration) Probe {
-	return Probe{At: ago(d), FailedSince: ago(d), Stage: StageSettings, Cause: CauseTimeout, Failures: 1}
+func waits(d time.Duration) facts.Probe {
+	return facts.Probe{At: ago(d), FailedSince: ago(d), Stage: facts.StageSettings, Cause: facts.CauseTimeout, Failures: 1}
 }
 
 // holds is an accept queue that holds one connection, which has waited so long.
-func holds(looked, waits time.Duration) *Queue {
-	return &Queue{At: ago(looked), Listening: true, Length: 1, Limit: 128, WaitingSince: ago(waits)}
+func holds(looked, waits time.Duration) *facts.Queue {
+	return &facts.Queue{At: ago(looked), Listening: true, Length: 1, Limit: 128, WaitingSince: ago(waits)}
 }
 
 // TestStarvedWhileAccepting: a runtime that gets no CPU accepts late, whether its
@@ -27,7 +29,7 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	f := answering()
 	p := serving(0)
 	p.Delay, p.CPU, p.DelayPerRun = 1.9, .05, 300*time.Millisecond
-	f.Evidence.Process, f.Evidence.Cgroup, f.Evidence.Queue = p, &Cgroup{At: t0}, holds(0, 3*time.Second)
+	f.Evidence.Process, f.Evidence.Cgroup, f.Evidence.Queue = p, &facts.Cgroup{At: t0}, holds(0, 3*time.Second)
 	named(t, "judged", &f, RuntimeStarved)
 	f.Woke = ago(3 * time.Second)
 	if v := Judge(&f, t0, nil); v.Reason == RuntimeStarved {
@@ -52,8 +54,8 @@ func TestThawedHopAccepts(t *testing.T) {
 		for _, frozen := range []bool{false, true} {
 			f := behindDocker(t0)
 			h := &f.Evidence.Hops[0]
-			h.fails(StageSettings, CauseTimeout, 2900*ms)
-			h.Queue = &Queue{At: ago(looked), Listening: true, Inode: 7, Length: 2, Limit: 4096, WaitingSince: ago(5 * time.Second)}
+			hopFails(h, facts.StageSettings, facts.CauseTimeout, 2900*ms)
+			h.Queue = &facts.Queue{At: ago(looked), Listening: true, Inode: 7, Length: 2, Limit: 4096, WaitingSince: ago(5 * time.Second)}
 			if h.Process.StoppedAt = ago(3 * time.Second); frozen {
 				h.Process.StoppedAt, h.Cgroup.FrozenAt = time.Time{}, ago(3*time.Second)
 			}
@@ -63,7 +65,7 @@ func TestThawedHopAccepts(t *testing.T) {
 }
 
 // judgedAs judges a node that answers, changed by a function.
-func judgedAs(t *testing.T, name, want string, change func(*Facts)) {
+func judgedAs(t *testing.T, name, want string, change func(*facts.Facts)) {
 	t.Helper()
 	f := answering()
 	change(&f)
@@ -75,8 +77,8 @@ func TestAcceptsLate(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for stopped, want := range map[time.Duration]string{50 * ms: "", 900 * ms: "", 1100 * ms: AcceptStalled} {
 		// Neither process nor queue have been looked at again when the first list is answered.
-		judgedAs(t, fmt.Sprintf("stopped briefly, %s ago", stopped), want, func(f *Facts) {
-			f.Calls = map[string]Call{"list_containers": {LastOK: ago(10 * ms), LastOKDuration: 1200 * ms}}
+		judgedAs(t, fmt.Sprintf("stopped briefly, %s ago", stopped), want, func(f *facts.Facts) {
+			f.Calls = map[string]facts.Call{"list_containers": {LastOK: ago(10 * ms), LastOKDuration: 1200 * ms}}
 			f.Probe, f.Evidence.Queue, f.Evidence.Process = waits(1200*ms), holds(50*ms, 1200*ms), serving(50*ms)
 			f.Evidence.Process.StoppedAt, f.Evidence.Process.Threads = ago(stopped), map[string]int{"T": 9}
 			if stopped > s {
@@ -84,12 +86,12 @@ func TestAcceptsLate(t *testing.T) {
 			}
 		})
 	}
-	for _, phase := range []Phase{PhaseListContainers, PhaseInspect} {
+	for _, phase := range []facts.Phase{facts.PhaseListContainers, facts.PhaseInspect} {
 		for held, want := range map[time.Duration]string{4 * s: "", 20 * ms: AcceptStalled} {
-			judgedAs(t, fmt.Sprintf("thawed, %s, the list before it took %s", phase, held), want, func(f *Facts) {
+			judgedAs(t, fmt.Sprintf("thawed, %s, the list before it took %s", phase, held), want, func(f *facts.Facts) {
 				answered := ago(ms)
-				f.Calls = map[string]Call{"list_podsandbox": {LastOK: answered, LastOKDuration: held}}
-				f.Relist.InFlight = &InFlight{Start: answered.Add(-held), Phase: phase, PhaseStart: answered}
+				f.Calls = map[string]facts.Call{"list_podsandbox": {LastOK: answered, LastOKDuration: held}}
+				f.Relist.InFlight = &facts.InFlight{Start: answered.Add(-held), Phase: phase, PhaseStart: answered}
 				f.Probe, f.Evidence.Queue, f.Evidence.Process = waits(4500*ms), holds(100*ms, 4*s), serving(100*ms)
 			})
 		}
@@ -100,26 +102,26 @@ func TestAcceptsLate(t *testing.T) {
 func TestHalfSeen(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for looked, want := range map[time.Duration]string{400 * ms: "", 50 * ms: RuntimeNotReady} {
-		judgedAs(t, fmt.Sprintf("Status fails, descriptors counted %s ago", looked), want, func(f *Facts) {
-			f.Calls = map[string]Call{opStatus: {LastFailed: ago(100 * ms)}, "list_containers": {LastOK: ago(20 * ms)}}
-			f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open /var/lib/containerd/uuid: too many open files: unknown"}
+		judgedAs(t, fmt.Sprintf("Status fails, descriptors counted %s ago", looked), want, func(f *facts.Facts) {
+			f.Calls = map[string]facts.Call{opStatus: {LastFailed: ago(100 * ms)}, "list_containers": {LastOK: ago(20 * ms)}}
+			f.Status.LastErr = &facts.CallError{Operation: opStatus, Code: "Unknown", Message: "open /var/lib/containerd/uuid: too many open files: unknown"}
 			f.Evidence.Process = serving(looked)
 		})
 	}
 	for age, want := range map[time.Duration]string{9 * s: RuntimeStarting, time.Minute: RuntimeUnresponsive} {
-		judgedAs(t, fmt.Sprintf("accepts and has not answered, started %s ago", age), want, func(f *Facts) {
+		judgedAs(t, fmt.Sprintf("accepts and has not answered, started %s ago", age), want, func(f *facts.Facts) {
 			failing(f, 6, "Unavailable")
-			f.Relist.InFlight = &InFlight{Start: ago(3 * s), Phase: PhaseListPodSandbox, PhaseStart: ago(3 * s)}
+			f.Relist.InFlight = &facts.InFlight{Start: ago(3 * s), Phase: facts.PhaseListPodSandbox, PhaseStart: ago(3 * s)}
 			f.Status.LastGood = ago(age + s)
-			f.Calls = map[string]Call{"list_podsandbox": {LastOK: ago(age + s)}, "version": {LastOK: ago(age + s), InFlightSince: ago(3 * s)}}
-			f.Evidence.Process, f.Evidence.Queue = serving(0), &Queue{At: t0, Listening: true, Limit: 128}
+			f.Calls = map[string]facts.Call{"list_podsandbox": {LastOK: ago(age + s)}, "version": {LastOK: ago(age + s), InFlightSince: ago(3 * s)}}
+			f.Evidence.Process, f.Evidence.Queue = serving(0), &facts.Queue{At: t0, Listening: true, Limit: 128}
 			f.Evidence.Process.Start = ago(age)
 		})
 	}
 	for took, want := range map[time.Duration]string{7 * s: "", 20 * ms: NodeStatusStalled} {
-		judgedAs(t, fmt.Sprintf("Version is the last to be answered, the list took %s", took), want, func(f *Facts) {
-			f.Calls = map[string]Call{string(PhaseListContainers): {LastOK: ago(10 * ms), LastOKDuration: took}}
-			f.Relist.Lists, f.Version = append(f.Relist.Lists, took), VersionCheck{HangsSince: ago(6800 * ms)}
+		judgedAs(t, fmt.Sprintf("Version is the last to be answered, the list took %s", took), want, func(f *facts.Facts) {
+			f.Calls = map[string]facts.Call{string(facts.PhaseListContainers): {LastOK: ago(10 * ms), LastOKDuration: took}}
+			f.Relist.Lists, f.Version = append(f.Relist.Lists, took), facts.VersionCheck{HangsSince: ago(6800 * ms)}
 		})
 	}
 }

@@ -3,6 +3,8 @@ package health
 import (
 	"slices"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // rounds models the relists of the kubelet where its lists are slow: up to 1.35 each inspection
@@ -16,7 +18,7 @@ type rounds struct {
 }
 
 // follow counts the relist that has ended last.
-func (k *rounds) follow(last *RelistResult, before136 bool) {
+func (k *rounds) follow(last *facts.RelistResult, before136 bool) {
 	if last == nil || last.Err != nil || !last.Start.After(k.counted) {
 		return
 	}
@@ -39,7 +41,7 @@ func (k *rounds) follow(last *RelistResult, before136 bool) {
 }
 
 // correct makes the modelled relist as old as this round. It returns the facts unchanged where plegd's own are older.
-func (k *rounds) correct(m Modelled, now time.Time) Modelled {
+func (k *rounds) correct(m facts.Modelled, now time.Time) facts.Modelled {
 	if k.seen.IsZero() || !k.seen.Before(m.LastSeen) {
 		return m
 	}
@@ -52,10 +54,10 @@ func (k *rounds) correct(m Modelled, now time.Time) Modelled {
 
 // followRounds corrects the kubelet's relists by its version. Where that is not known they are
 // those of a newer kubelet, which is NotReady later, and LastSeenBefore136 of an older one.
-func (s *NodeWriter) followRounds(f *Facts, now time.Time) {
+func (s *NodeWriter) followRounds(f *facts.Facts, now time.Time) {
 	version, known := []int(nil), false
 	if k := f.Evidence.Kubelet; k != nil {
-		version, known = ParseVersion(k.Version)
+		version, known = facts.ParseVersion(k.Version)
 	}
 	s.newer.follow(f.Relist.Last, false)
 	s.older.follow(f.Relist.Last, true)

@@ -3,6 +3,8 @@ package health
 import (
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestKubeletVersions: a list that takes 25 s and 10 changed pods turn a kubelet before
@@ -32,14 +34,14 @@ func TestKubeletVersions(t *testing.T) {
 			if round != 2 && tt.pods > 5 {
 				pods = 0
 			}
-			last := &RelistResult{Start: start, End: end, ListContainers: tt.lists, Inspected: pods}
+			last := &facts.RelistResult{Start: start, End: end, ListContainers: tt.lists, Inspected: pods}
 			next := end.Add(s)
 			for now := end; now.Before(next.Add(tt.lists)); now = now.Add(s) {
 				f := healthyFacts(now)
 				f.Started = t0.Add(-time.Hour)
 				f.Version.Ended, f.Relist.Last, f.Relist.Lists = now, last, []time.Duration{tt.lists, tt.lists}
-				f.Relist.LastSeen, f.Modelled = start, Modelled{LastSeen: start}
-				f.Evidence.Kubelet = &Kubelet{At: now, AnsweredAt: now, Version: tt.version}
+				f.Relist.LastSeen, f.Modelled = start, facts.Modelled{LastSeen: start}
+				f.Evidence.Kubelet = &facts.Kubelet{At: now, AnsweredAt: now, Version: tt.version}
 				ns := w.At(&f, now)
 				f.NodeStatus = &ns
 				v := Judge(&f, now, nil)
@@ -64,13 +66,13 @@ func TestKubeletVersions(t *testing.T) {
 // TestRounds follows the relists of a kubelet before 1.36, which lists again for each changed pod, and of one since.
 func TestRounds(t *testing.T) {
 	const s = time.Second
-	relist := func(start, lists time.Duration, inspected int, err *CallError) *RelistResult {
-		return &RelistResult{Start: at(start), End: at(start + lists), ListContainers: lists, Inspected: inspected, Err: err}
+	relist := func(start, lists time.Duration, inspected int, err *facts.CallError) *facts.RelistResult {
+		return &facts.RelistResult{Start: at(start), End: at(start + lists), ListContainers: lists, Inspected: inspected, Err: err}
 	}
 	var older, newer rounds
-	never, own := time.Time{}, Modelled{LastSeen: at(141 * s), BusySince: at(141 * s), EndsBy: at(150 * s)}
+	never, own := time.Time{}, facts.Modelled{LastSeen: at(141 * s), BusySince: at(141 * s), EndsBy: at(150 * s)}
 	for i, tt := range []struct {
-		last               *RelistResult
+		last               *facts.RelistResult
 		seen, older, newer time.Time // the kubelet's last round, and its end; a zero one is as plegd's
 	}{
 		{nil, never, never, never},
@@ -78,7 +80,7 @@ func TestRounds(t *testing.T) {
 		{relist(12*s, 10*s, 3, nil), at(12 * s), at(52 * s), at(32 * s)},
 		{relist(12*s, 10*s, 3, nil), at(12 * s), at(52 * s), at(32 * s)}, // the same
 		{relist(23*s, 10*s, 2, nil), at(12 * s), at(52 * s), at(32 * s)},
-		{relist(60*s, 10*s, 9, &CallError{}), at(12 * s), at(52 * s), at(32 * s)},
+		{relist(60*s, 10*s, 9, &facts.CallError{}), at(12 * s), at(52 * s), at(32 * s)},
 		{relist(71*s, 10*s, 1, nil), at(71 * s), at(111 * s), at(91 * s)},
 		{relist(120*s, 10*s, 0, nil), never, at(130 * s), at(130 * s)},
 		{relist(131*s, s/10, 200, nil), never, at(131*s + s/10), at(131*s + s/10)},
@@ -89,7 +91,7 @@ func TestRounds(t *testing.T) {
 		for k, end := range map[*rounds]time.Time{&older: tt.older, &newer: tt.newer} {
 			under, next := own, own // the latter while its next lists are under way
 			if !tt.seen.IsZero() {
-				under, next = Modelled{LastSeen: tt.seen, BusySince: tt.seen, EndsBy: end}, Modelled{LastSeen: tt.seen, BusySince: end}
+				under, next = facts.Modelled{LastSeen: tt.seen, BusySince: tt.seen, EndsBy: end}, facts.Modelled{LastSeen: tt.seen, BusySince: end}
 			}
 			if a, b := k.correct(own, end.Add(-1)), k.correct(own, end); a != under || b != next {
 				t.Errorf("step %d: %+v, %+v; want %+v, %+v", i, a, b, under, next)

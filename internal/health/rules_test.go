@@ -3,71 +3,73 @@ package health
 import (
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // healthyFacts are those of a node on which all was well a moment before now.
-func healthyFacts(now time.Time) Facts {
-	yes := &Condition{Status: true}
-	return Facts{
-		Config:   Config{RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute},
+func healthyFacts(now time.Time) facts.Facts {
+	yes := &facts.Condition{Status: true}
+	return facts.Facts{
+		Config:   facts.Config{RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute},
 		Started:  now.Add(-time.Hour),
-		Endpoint: Endpoint{Path: "/run/containerd/containerd.sock"},
-		Relist:   Relist{Attempts: 3600, LastSeen: now, Last: &RelistResult{Start: now, End: now}},
-		Modelled: Modelled{LastSeen: now},
-		Status:   Status{Answered: true, LastGood: now, RuntimeReady: yes, NetworkReady: yes},
+		Endpoint: facts.Endpoint{Path: "/run/containerd/containerd.sock"},
+		Relist:   facts.Relist{Attempts: 3600, LastSeen: now, Last: &facts.RelistResult{Start: now, End: now}},
+		Modelled: facts.Modelled{LastSeen: now},
+		Status:   facts.Status{Answered: true, LastGood: now, RuntimeReady: yes, NetworkReady: yes},
 	}
 }
 
 func TestKubeletRules(t *testing.T) {
 	const ms = time.Millisecond
-	not := &Condition{Reason: "R", Message: "M"}
+	not := &facts.Condition{Reason: "R", Message: "M"}
 	for _, tt := range []struct {
 		name                  string
-		change                func(*Facts)
+		change                func(*facts.Facts)
 		pleg, syncLoop, ready bool
 		message               string
 	}{
-		{"well", func(*Facts) {}, true, true, true, ""},
-		{"exactly at the threshold", func(f *Facts) { f.Relist.LastSeen = t0.Add(-3 * time.Minute) }, true, true, true, ""},
-		{"just past the threshold", func(f *Facts) { f.Relist.LastSeen = t0.Add(-3*time.Minute - 1234*ms) }, false, false, false,
+		{"well", func(*facts.Facts) {}, true, true, true, ""},
+		{"exactly at the threshold", func(f *facts.Facts) { f.Relist.LastSeen = t0.Add(-3 * time.Minute) }, true, true, true, ""},
+		{"just past the threshold", func(f *facts.Facts) { f.Relist.LastSeen = t0.Add(-3*time.Minute - 1234*ms) }, false, false, false,
 			"PLEG is not healthy: pleg was last seen active 3m1.234s ago; threshold is 3m0s"},
-		{"the modelled kubelet decides when it is older", func(f *Facts) { f.Modelled.LastSeen = t0.Add(-4 * time.Minute) }, false, false, false,
+		{"the modelled kubelet decides when it is older", func(f *facts.Facts) { f.Modelled.LastSeen = t0.Add(-4 * time.Minute) }, false, false, false,
 			"PLEG is not healthy: pleg was last seen active 4m0s ago; threshold is 3m0s"},
-		{"plegd's own decides when it is older", func(f *Facts) {
+		{"plegd's own decides when it is older", func(f *facts.Facts) {
 			f.Relist.LastSeen, f.Modelled.LastSeen = t0.Add(-5*time.Minute), t0.Add(-4*time.Minute)
 		}, false, false, false, "PLEG is not healthy: pleg was last seen active 5m0s ago; threshold is 3m0s"},
-		{"never relisted", func(f *Facts) { f.Relist.LastSeen = time.Time{} }, false, false, false,
+		{"never relisted", func(f *facts.Facts) { f.Relist.LastSeen = time.Time{} }, false, false, false,
 			"PLEG is not healthy: pleg has yet to be successful"},
-		{"another threshold", func(f *Facts) {
+		{"another threshold", func(f *facts.Facts) {
 			f.Config.RelistThreshold = 10 * time.Minute
 			f.Relist.LastSeen = t0.Add(-601 * time.Second)
 		}, false, false, false, "PLEG is not healthy: pleg was last seen active 10m1s ago; threshold is 10m0s"},
-		{"good Status 29.999 s ago", func(f *Facts) { f.Status.LastGood = t0.Add(-29999 * ms) }, true, true, true, ""},
-		{"good Status exactly 30 s ago", func(f *Facts) { f.Status.LastGood = t0.Add(-30 * time.Second) }, true, false, false,
+		{"good Status 29.999 s ago", func(f *facts.Facts) { f.Status.LastGood = t0.Add(-29999 * ms) }, true, true, true, ""},
+		{"good Status exactly 30 s ago", func(f *facts.Facts) { f.Status.LastGood = t0.Add(-30 * time.Second) }, true, false, false,
 			"container runtime is down"},
-		{"no good Status ever", func(f *Facts) { f.Status.LastGood = time.Time{} }, true, false, false,
+		{"no good Status ever", func(f *facts.Facts) { f.Status.LastGood = time.Time{} }, true, false, false,
 			"container runtime status check may not have completed yet"},
-		{"before the first Status", func(f *Facts) { f.Status = Status{} }, true, false, false,
+		{"before the first Status", func(f *facts.Facts) { f.Status = facts.Status{} }, true, false, false,
 			"[container runtime status check may not have completed yet, network state unknown]"},
-		{"not ready", func(f *Facts) { f.Status.RuntimeReady = not }, true, false, false,
+		{"not ready", func(f *facts.Facts) { f.Status.RuntimeReady = not }, true, false, false,
 			"container runtime not ready: RuntimeReady=false reason:R message:M"},
-		{"not ready, 30 s on", func(f *Facts) { f.Status.RuntimeReady, f.Status.LastGood = not, t0.Add(-31*time.Second) }, true, false, false,
+		{"not ready, 30 s on", func(f *facts.Facts) { f.Status.RuntimeReady, f.Status.LastGood = not, t0.Add(-31*time.Second) }, true, false, false,
 			"[container runtime is down, container runtime not ready: RuntimeReady=false reason:R message:M]"},
-		{"the condition is missing", func(f *Facts) { f.Status.RuntimeReady = nil }, true, false, false,
+		{"the condition is missing", func(f *facts.Facts) { f.Status.RuntimeReady = nil }, true, false, false,
 			"container runtime not ready: <nil>"},
-		{"the network is not ready", func(f *Facts) { f.Status.NetworkReady = not }, true, true, false,
+		{"the network is not ready", func(f *facts.Facts) { f.Status.NetworkReady = not }, true, true, false,
 			"container runtime network not ready: NetworkReady=false reason:R message:M"},
-		{"the network's condition is missing", func(f *Facts) { f.Status.NetworkReady = nil }, true, true, false,
+		{"the network's condition is missing", func(f *facts.Facts) { f.Status.NetworkReady = nil }, true, true, false,
 			"container runtime network not ready: <nil>"},
-		{"the kubelet has restarted, the next Status is under way", func(f *Facts) {
+		{"the kubelet has restarted, the next Status is under way", func(f *facts.Facts) {
 			f.KubeletStarted, f.Status.LastGood, f.Status.InFlightSince = t0.Add(-4*time.Second), t0.Add(-5*time.Second), t0.Add(-ms)
 		}, true, true, true, ""},
-		{"the kubelet has restarted, Status hangs", func(f *Facts) {
+		{"the kubelet has restarted, Status hangs", func(f *facts.Facts) {
 			f.KubeletStarted, f.Status.LastGood, f.Status.InFlightSince = t0.Add(-4*time.Second), t0.Add(-5*time.Second), t0.Add(-2*time.Second)
 		}, true, false, false, "[container runtime status check may not have completed yet, network state unknown]"},
-		{"everything at once, in the kubelet's order", func(f *Facts) {
+		{"everything at once, in the kubelet's order", func(f *facts.Facts) {
 			f.Relist.LastSeen = t0.Add(-200 * time.Second)
 			f.Status.LastGood = t0.Add(-40 * time.Second)
 			f.Status.RuntimeReady, f.Status.NetworkReady = not, not

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/docs/reasons"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // Page is the text of a reason, by heading of its page. Next and Steps may hold words such as {pid}: see Generic.
@@ -36,7 +37,7 @@ func parsePage(text string) (p Page) {
 }
 
 // row returns a reason with its page. Every binary embeds the same pages, so a missing one is a programming error.
-func row(id string, layer Layer, severity Severity, traits trait, match func(*view) lines,
+func row(id string, layer facts.Layer, severity facts.Severity, traits trait, match func(*view) lines,
 	criticalWhile func(*view) bool, next func(*view) string) Reason {
 	b, err := reasons.Pages.ReadFile(id + ".md")
 	if err != nil {

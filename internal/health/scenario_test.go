@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/plegd/plegd/internal/facts"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -20,16 +21,16 @@ import (
 // The folder is the primary reason. Change is a JSON merge patch (RFC 7386); a text such
 // as "now-2.5s" is the time that long before the moment.
 type scenario struct {
-	Facts Facts
+	Facts facts.Facts
 	Want  want
 }
 
 type want struct {
-	State          State    `json:"state"`
-	Reason         string   `json:"reason"`
-	Active         []string `json:"active"`
-	NotReadyIn     *float64 `json:"not_ready_in_seconds"`
-	KubeletMessage string   `json:"kubelet_message"`
+	State          facts.State `json:"state"`
+	Reason         string      `json:"reason"`
+	Active         []string    `json:"active"`
+	NotReadyIn     *float64    `json:"not_ready_in_seconds"`
+	KubeletMessage string      `json:"kubelet_message"`
 	// Evidence is the primary reason's, where it is the point of the scenario.
 	Evidence []string `json:"evidence,omitempty"`
 }
@@ -67,7 +68,7 @@ func readScenario(t *testing.T, file string) scenario {
 	b, err := json.Marshal(dated(t, merged(healthy, one.Change)))
 	must.Do(t, err)
 	s := scenario{Want: one.Want}
-	if err := Unmarshal(b, &s.Facts); err != nil {
+	if err := facts.Unmarshal(b, &s.Facts); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
 	return s
@@ -165,7 +166,7 @@ func TestScenariosNameNoPods(t *testing.T) {
 	for _, file := range scenarioFiles(t, "Pod*") {
 		s := readScenario(t, file)
 		const secret = "secret-name"
-		for _, pods := range [][]PodInspection{s.Facts.Relist.Inspecting, s.Facts.Relist.Failing, s.Facts.Relist.Slowest} {
+		for _, pods := range [][]facts.PodInspection{s.Facts.Relist.Inspecting, s.Facts.Relist.Failing, s.Facts.Relist.Slowest} {
 			for i := range pods {
 				pods[i].Name, pods[i].Namespace, pods[i].UID = secret, secret, secret
 				if pods[i].Err != nil {
@@ -173,7 +174,7 @@ func TestScenariosNameNoPods(t *testing.T) {
 				}
 			}
 		}
-		v, err := Marshal(Judge(&s.Facts, scenarioNow, nil))
+		v, err := facts.Marshal(Judge(&s.Facts, scenarioNow, nil))
 		must.Do(t, err)
 		if contains(string(v), secret) {
 			t.Errorf("%s: the verdict names a pod: %s", file, v)

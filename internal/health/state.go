@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // link is how far a connection to the socket gets.
@@ -43,18 +45,18 @@ const (
 type state struct {
 	link link
 	// Why no connection can be made, by the newest attempt; empty while the held connection works.
-	cause  Cause
+	cause  facts.Cause
 	detail string
-	fresh  Probe // the fresh dial that fails while the held connection still answers
+	fresh  facts.Probe // the fresh dial that fails while the held connection still answers
 
 	lists listState
 	// hanging is the list that hangs. hungSince is its start, or that of the last relist
 	// where that ran into its deadline; zero for neither.
-	hanging   Phase
+	hanging   facts.Phase
 	hungSince time.Time
 	// again is true while everything hung, another call was just answered, and the list gets as much time again.
 	again bool
-	err   *CallError // why the last relist failed, nil if it succeeded
+	err   *facts.CallError // why the last relist failed, nil if it succeeded
 
 	status statusState
 }
@@ -62,21 +64,21 @@ type state struct {
 // derive sets the state. Each part depends on the ones before it.
 func (w *view) derive() {
 	r, e := &w.f.Relist, &w.f.Evidence
-	w.process, w.cgroup = cmp.Or(e.Process, &Process{}), cmp.Or(e.Cgroup, &Cgroup{})
-	w.queue, w.node = cmp.Or(e.Queue, &Queue{}), cmp.Or(e.Node, &Node{CPUIdle: -1})
+	w.process, w.cgroup = cmp.Or(e.Process, &facts.Process{}), cmp.Or(e.Cgroup, &facts.Cgroup{})
+	w.queue, w.node = cmp.Or(e.Queue, &facts.Queue{}), cmp.Or(e.Node, &facts.Node{CPUIdle: -1})
 	w.lists, w.status = listsOK, statusOK
 	if r.Failures > 0 && r.Last != nil {
 		w.err = r.Last.Err
 	}
-	switch in := w.listUnanswered(HangAfter); {
+	switch in := w.listUnanswered(facts.HangAfter); {
 	case in != nil:
 		w.lists, w.hanging, w.hungSince = listsHang, in.Phase, in.PhaseStart
 	case r.Failures > 0:
 		w.lists = listsFail
-		if w.err.timedOut() {
+		if w.err.TimedOut() {
 			w.hungSince = r.Last.Start
 		}
-	case w.listLate() || r.listTook(slowCall, 1):
+	case w.listLate() || r.HadListOf(slowCall, 1):
 		w.lists = listsSlow
 	}
 	w.again = w.answeringAgain()
@@ -94,14 +96,14 @@ func (w *view) derive() {
 // deriveLink returns how far a connection gets.
 func (w *view) deriveLink() link {
 	switch p := &w.f.Probe; {
-	case w.cause == CauseRefused:
+	case w.cause == facts.CauseRefused:
 		return linkRefused
-	case w.cause == CauseQueueFull:
+	case w.cause == facts.CauseQueueFull:
 		return linkQueueFull
-	case w.cause != CauseNone || w.f.Endpoint.Path == "":
+	case w.cause != facts.CauseNone || w.f.Endpoint.Path == "":
 		return linkNone
 	case w.hop == nil && !w.hungSince.IsZero() && w.nothingAnswers(),
-		w.hop != nil && !p.FailedSince.IsZero() && p.Stage != StageConnect && p.Cause != CauseProtocol &&
+		w.hop != nil && !p.FailedSince.IsZero() && p.Stage != facts.StageConnect && p.Cause != facts.CauseProtocol &&
 			(w.callsFail() || w.age(p.FailedSince) >= hopFailsFor):
 		return linkHandshake
 	case w.hop != nil || w.hungSince.IsZero() || w.lastAnswer.After(w.hungSince) && !w.again:
@@ -114,7 +116,7 @@ func (w *view) deriveLink() link {
 func (w *view) nothingAnswers() bool {
 	version := w.f.Calls[opVersion]
 	unanswered := w.unanswered(version.InFlightSince, hangProbeAfter) || version.LastErr != nil &&
-		!version.LastErr.answered() && version.LastFailed.After(w.lastAnswer) && version.LastFailed.After(version.LastOK)
+		!version.LastErr.Answered() && version.LastFailed.After(w.lastAnswer) && version.LastFailed.After(version.LastOK)
 	if w.age(w.lastAnswer) < hangProbeAfter || !unanswered {
 		return false
 	}
@@ -131,14 +133,14 @@ func (w *view) unanswered(since time.Time, after time.Duration) bool {
 // listLate reports whether the list under way is slow already.
 func (w *view) listLate() bool {
 	in := w.f.Relist.InFlight
-	return in != nil && in.Phase != PhaseInspect && w.age(in.PhaseStart) >= slowCall
+	return in != nil && in.Phase != facts.PhaseInspect && w.age(in.PhaseStart) >= slowCall
 }
 
 // listUnanswered returns the relist whose list is unanswered for longer than listLimit, nil for
 // none. A list that is arriving counts only once it takes longer than hangSurely.
-func (w *view) listUnanswered(usual time.Duration) *InFlight {
+func (w *view) listUnanswered(usual time.Duration) *facts.InFlight {
 	in := w.f.Relist.InFlight
-	if in == nil || in.Phase == PhaseInspect || w.age(in.PhaseStart) < w.listLimit(usual) ||
+	if in == nil || in.Phase == facts.PhaseInspect || w.age(in.PhaseStart) < w.listLimit(usual) ||
 		w.age(w.f.Arriving) < usual && w.age(in.PhaseStart) < hangSurely {
 		return nil
 	}
@@ -148,7 +150,7 @@ func (w *view) listUnanswered(usual time.Duration) *InFlight {
 // listLimit is how long a list may be unanswered, by those before it and its size; usual is the least.
 func (w *view) listLimit(usual time.Duration) time.Duration {
 	var slow time.Duration
-	if lists := w.f.Relist.recent(recentLists); len(lists) > 0 {
+	if lists := w.f.Relist.RecentLists(recentLists); len(lists) > 0 {
 		median := slices.Sorted(slices.Values(lists))[(len(lists)-1)/2]
 		slow = max(3*median, lists[len(lists)-1]+usual)
 	}
@@ -158,31 +160,31 @@ func (w *view) listLimit(usual time.Duration) time.Duration {
 
 // connect returns why no connection can be made: the last relist failed, nothing has been
 // answered since, and neither the held connection's dial nor a fresh one has succeeded.
-func (w *view) connect() (Cause, string) {
+func (w *view) connect() (facts.Cause, string) {
 	switch d, p := &w.f.Dial, &w.f.Probe; {
-	case w.hop != nil && (p.Stage != StageConnect || !p.failsForAll() || !w.callsFail() &&
+	case w.hop != nil && (p.Stage != facts.StageConnect || !p.FailsForAll() || !w.callsFail() &&
 		(w.lastAnswer.IsZero() || w.age(p.FailedSince) < hopFailsFor)):
 		// Where a hop never listened, its path may be another than the one that the runtime uses.
 	case w.hop != nil:
 		return p.Cause, p.Detail
-	case w.err == nil || w.err.answered() || w.lastAnswer.After(w.f.Relist.Last.End):
-	case p.Cause != CauseNone && p.Stage == StageConnect && p.At.After(w.lastAnswer) &&
-		(d.Cause == CauseNone || p.At.After(d.At)):
+	case w.err == nil || w.err.Answered() || w.lastAnswer.After(w.f.Relist.Last.End):
+	case p.Cause != facts.CauseNone && p.Stage == facts.StageConnect && p.At.After(w.lastAnswer) &&
+		(d.Cause == facts.CauseNone || p.At.After(d.At)):
 		return p.Cause, p.Detail
 	case d.At.After(w.lastAnswer):
 		return d.Cause, d.Detail
 	}
-	return CauseNone, ""
+	return facts.CauseNone, ""
 }
 
 // freshFailure returns the fresh dial that fails while the held connection is answered.
-func (w *view) freshFailure() (none Probe) {
+func (w *view) freshFailure() (none facts.Probe) {
 	p, d := w.f.Probe, w.f.Dial
 	switch {
-	case w.hop != nil && p.Stage == StageConnect: // that is its cause
+	case w.hop != nil && p.Stage == facts.StageConnect: // that is its cause
 	case p.OK || p.FailedSince.IsZero() || w.f.Relist.Failures > 0 || !w.callsAnswered.After(p.FailedSince):
-	case w.lists == listsHang || p.Stage != StageConnect && !w.listsAnsweredAtOnce():
-	case d.Cause == CauseNone && d.At.After(p.At): // the held connection was made since
+	case w.lists == listsHang || p.Stage != facts.StageConnect && !w.listsAnsweredAtOnce():
+	case d.Cause == facts.CauseNone && d.At.After(p.At): // the held connection was made since
 	default:
 		return p
 	}
@@ -192,17 +194,17 @@ func (w *view) freshFailure() (none Probe) {
 // listsAnsweredAtOnce reports whether the lists of the last two relists and of the one in
 // flight were answered at once: just after a hang a connection that waits proves nothing.
 func (w *view) listsAnsweredAtOnce() bool {
-	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= HangAfter {
+	if in := w.f.Relist.InFlight; in != nil && in.PhaseStart.Sub(in.Start) >= facts.HangAfter {
 		return false // a list of the relist under way has just been answered
 	}
-	return !w.f.Relist.listTook(HangAfter, 2)
+	return !w.f.Relist.HadListOf(facts.HangAfter, 2)
 }
 
 // answeringAgain reports whether a list hangs and another call, which took as long, has just been answered.
 func (w *view) answeringAgain() bool {
 	for _, c := range w.f.Calls {
-		if !w.hungSince.IsZero() && c.LastOK.After(w.hungSince) && c.LastOKDuration >= HangAfter &&
-			w.age(c.LastOK) < HangAfter {
+		if !w.hungSince.IsZero() && c.LastOK.After(w.hungSince) && c.LastOKDuration >= facts.HangAfter &&
+			w.age(c.LastOK) < facts.HangAfter {
 			return true
 		}
 	}
@@ -218,11 +220,11 @@ func (w *view) answeredWhileStatusFails() bool {
 	// A Status that failed while the lists failed too is no evidence about Status.
 	failed := w.f.Calls[opStatus].LastFailed
 	if s.LastErr == nil || w.f.Relist.Failures > 0 || !failed.After(w.f.Relist.AnsweredSince) ||
-		w.f.Calls[string(PhaseListPodSandbox)].LastFailed.After(failed) ||
-		w.f.Calls[string(PhaseListContainers)].LastFailed.After(failed) {
+		w.f.Calls[string(facts.PhaseListPodSandbox)].LastFailed.After(failed) ||
+		w.f.Calls[string(facts.PhaseListContainers)].LastFailed.After(failed) {
 		return false
 	}
-	if s.LastErr.answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(failed) {
+	if s.LastErr.Answered() && !s.LastErr.NotInitialized && w.lastAnswer.After(failed) {
 		return true
 	}
 	// One that got no answer, or met a runtime that was starting, failed with everything else: it must not have been
@@ -234,8 +236,8 @@ func (w *view) answeredWhileStatusFails() bool {
 // answeredAtOnce reports whether a call has been answered quickly after t; one after seconds proves nothing.
 func (w *view) answeredAtOnce(t time.Time) bool {
 	for _, c := range w.f.Calls {
-		if c.LastOK.After(t) && c.LastOKDuration < HangAfter ||
-			c.LastErr.answered() && c.LastFailed.After(t) {
+		if c.LastOK.After(t) && c.LastOKDuration < facts.HangAfter ||
+			c.LastErr.Answered() && c.LastFailed.After(t) {
 			return true
 		}
 	}
@@ -244,10 +246,10 @@ func (w *view) answeredAtOnce(t time.Time) bool {
 
 // listsSuffer reports whether lists hang, are slow or get no answer; at a hop, whether that answers late or not.
 func (w *view) listsSuffer() bool {
-	if p := &w.f.Probe; w.hop != nil && (p.failsForAll() || p.RPC >= slowCall) {
+	if p := &w.f.Probe; w.hop != nil && (p.FailsForAll() || p.RPC >= slowCall) {
 		return true
 	}
-	if w.lists == listsFail && w.err.answered() {
+	if w.lists == listsFail && w.err.Answered() {
 		return w.listLate()
 	}
 	return w.lists != listsOK

@@ -3,6 +3,8 @@ package health
 import (
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // at returns the moment d after t0.
@@ -11,73 +13,79 @@ func at(d time.Duration) time.Time { return t0.Add(d) }
 // TestState is the truth table of the state that each judgement derives.
 func TestState(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
-	list := func(f *Facts, age time.Duration, lists ...time.Duration) {
-		f.Relist.InFlight = &InFlight{Start: at(-age), Phase: PhaseListContainers, PhaseStart: at(-age)}
+	list := func(f *facts.Facts, age time.Duration, lists ...time.Duration) {
+		f.Relist.InFlight = &facts.InFlight{Start: at(-age), Phase: facts.PhaseListContainers, PhaseStart: at(-age)}
 		f.Relist.Lists = lists
 	}
-	version := func(c Call) func(*Facts) {
-		return func(f *Facts) { list(f, 5*s); f.Calls = map[string]Call{opVersion: c} }
+	version := func(c facts.Call) func(*facts.Facts) {
+		return func(f *facts.Facts) { list(f, 5*s); f.Calls = map[string]facts.Call{opVersion: c} }
 	}
-	arriving := func(age, ago time.Duration, bytes int) func(*Facts) {
-		return func(f *Facts) {
+	arriving := func(age, ago time.Duration, bytes int) func(*facts.Facts) {
+		return func(f *facts.Facts) {
 			list(f, age)
-			f.Calls = map[string]Call{"list_containers": {Bytes: bytes}, opVersion: {LastOK: at(-100 * ms)}}
+			f.Calls = map[string]facts.Call{"list_containers": {Bytes: bytes}, opVersion: {LastOK: at(-100 * ms)}}
 			if ago > 0 {
 				f.Arriving = at(-ago)
 			}
 		}
 	}
-	after := func(age time.Duration, lists ...time.Duration) func(*Facts) {
-		return func(f *Facts) { list(f, age, lists...); f.Calls = map[string]Call{opVersion: {LastOK: at(-100 * ms)}} }
-	}
-	dial := func(cause Cause) func(*Facts) {
-		return func(f *Facts) { failing(f, 1, "Unavailable"); f.Dial = Dial{At: t0, Cause: cause} }
-	}
-	status := func(code string, good, answered, listed time.Duration) func(*Facts) {
-		return func(f *Facts) {
-			f.Status.LastErr = &CallError{Operation: opStatus, Code: code, Message: "m"}
-			f.Status.LastGood, f.Relist.AnsweredSince = at(-good), at(-answered)
-			f.Calls = map[string]Call{"list_containers": {LastOK: at(-listed)}, opStatus: {LastFailed: at(-s), LastErr: f.Status.LastErr}}
+	after := func(age time.Duration, lists ...time.Duration) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			list(f, age, lists...)
+			f.Calls = map[string]facts.Call{opVersion: {LastOK: at(-100 * ms)}}
 		}
 	}
-	statusHangs := func(took time.Duration) func(*Facts) {
-		return func(f *Facts) {
+	dial := func(cause facts.Cause) func(*facts.Facts) {
+		return func(f *facts.Facts) { failing(f, 1, "Unavailable"); f.Dial = facts.Dial{At: t0, Cause: cause} }
+	}
+	status := func(code string, good, answered, listed time.Duration) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			f.Status.LastErr = &facts.CallError{Operation: opStatus, Code: code, Message: "m"}
+			f.Status.LastGood, f.Relist.AnsweredSince = at(-good), at(-answered)
+			f.Calls = map[string]facts.Call{"list_containers": {LastOK: at(-listed)}, opStatus: {LastFailed: at(-s), LastErr: f.Status.LastErr}}
+		}
+	}
+	statusHangs := func(took time.Duration) func(*facts.Facts) {
+		return func(f *facts.Facts) {
 			f.Status.InFlightSince = at(-3 * s)
-			f.Calls = map[string]Call{opVersion: {LastOK: at(-s), LastOKDuration: took}}
+			f.Calls = map[string]facts.Call{opVersion: {LastOK: at(-s), LastOKDuration: took}}
 		}
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*Facts)
+		change func(*facts.Facts)
 		link   link
 		lists  listState
 		status statusState
 	}{
-		{"well", func(*Facts) {}, linkAnswers, listsOK, statusOK},
-		{"the last lists were slow", func(f *Facts) { f.Relist.Lists = []time.Duration{300 * ms} }, linkAnswers, listsSlow, statusOK},
+		{"well", func(*facts.Facts) {}, linkAnswers, listsOK, statusOK},
+		{"the last lists were slow", func(f *facts.Facts) { f.Relist.Lists = []time.Duration{300 * ms} }, linkAnswers, listsSlow, statusOK},
 		{"a list is late", after(400 * ms), linkAnswers, listsSlow, statusOK},
-		{"no socket is known", func(f *Facts) { f.Endpoint.Path = "" }, linkNone, listsOK, statusOK},
+		{"no socket is known", func(f *facts.Facts) { f.Endpoint.Path = "" }, linkNone, listsOK, statusOK},
 
-		{"refused", dial(CauseRefused), linkRefused, listsFail, statusOK},
-		{"missing", dial(CauseMissing), linkNone, listsFail, statusOK},
-		{"not permitted", dial(CausePermissionDenied), linkNone, listsFail, statusOK},
-		{"the queue is full", dial(CauseQueueFull), linkQueueFull, listsFail, statusOK},
-		{"connected again", dial(CauseNone), linkAnswers, listsFail, statusOK},
-		{"lists fail with an answer", func(f *Facts) { failing(f, 1, "Internal"); f.Dial = Dial{At: t0, Cause: CauseRefused} }, linkAnswers, listsFail, statusOK},
-		{"refused, and answered since", func(f *Facts) {
-			dial(CauseRefused)(f)
-			f.Calls = map[string]Call{opVersion: {LastOK: at(ms)}}
+		{"refused", dial(facts.CauseRefused), linkRefused, listsFail, statusOK},
+		{"missing", dial(facts.CauseMissing), linkNone, listsFail, statusOK},
+		{"not permitted", dial(facts.CausePermissionDenied), linkNone, listsFail, statusOK},
+		{"the queue is full", dial(facts.CauseQueueFull), linkQueueFull, listsFail, statusOK},
+		{"connected again", dial(facts.CauseNone), linkAnswers, listsFail, statusOK},
+		{"lists fail with an answer", func(f *facts.Facts) {
+			failing(f, 1, "Internal")
+			f.Dial = facts.Dial{At: t0, Cause: facts.CauseRefused}
+		}, linkAnswers, listsFail, statusOK},
+		{"refused, and answered since", func(f *facts.Facts) {
+			dial(facts.CauseRefused)(f)
+			f.Calls = map[string]facts.Call{opVersion: {LastOK: at(ms)}}
 		}, linkAnswers, listsFail, statusOK},
 
-		{"a list hangs, Version is answered", version(Call{LastOK: at(-100 * ms), LastOKDuration: 5 * ms}), linkAnswers, listsHang, statusOK},
-		{"both hang", version(Call{LastOK: at(-6 * s), InFlightSince: at(-5 * s)}), linkHandshake, listsHang, statusOK},
-		{"Version has yet to be answered", version(Call{LastOK: at(-6 * s), InFlightSince: at(-500 * ms)}), linkUnsettled, listsHang, statusOK},
-		{"both hung, Version has just been answered", version(Call{LastOK: at(-20 * ms), LastOKDuration: 4900 * ms}), linkUnsettled, listsHang, statusOK},
-		{"and the list is unanswered for as long again", version(Call{LastOK: at(-1600 * ms), LastOKDuration: 2 * s}), linkAnswers, listsHang, statusOK},
-		{"a list ran into its deadline, Version too", func(f *Facts) {
+		{"a list hangs, Version is answered", version(facts.Call{LastOK: at(-100 * ms), LastOKDuration: 5 * ms}), linkAnswers, listsHang, statusOK},
+		{"both hang", version(facts.Call{LastOK: at(-6 * s), InFlightSince: at(-5 * s)}), linkHandshake, listsHang, statusOK},
+		{"Version has yet to be answered", version(facts.Call{LastOK: at(-6 * s), InFlightSince: at(-500 * ms)}), linkUnsettled, listsHang, statusOK},
+		{"both hung, Version has just been answered", version(facts.Call{LastOK: at(-20 * ms), LastOKDuration: 4900 * ms}), linkUnsettled, listsHang, statusOK},
+		{"and the list is unanswered for as long again", version(facts.Call{LastOK: at(-1600 * ms), LastOKDuration: 2 * s}), linkAnswers, listsHang, statusOK},
+		{"a list ran into its deadline, Version too", func(f *facts.Facts) {
 			failing(f, 1, "DeadlineExceeded")
 			f.Relist.Last.Start = at(-2 * time.Minute)
-			f.Calls = map[string]Call{opVersion: {LastOK: at(-3 * time.Minute), LastFailed: t0, LastErr: &CallError{Code: "DeadlineExceeded"}}}
+			f.Calls = map[string]facts.Call{opVersion: {LastOK: at(-3 * time.Minute), LastFailed: t0, LastErr: &facts.CallError{Code: "DeadlineExceeded"}}}
 		}, linkHandshake, listsFail, statusOK},
 
 		{"a small list", arriving(1600*ms, 0, 300_000), linkAnswers, listsHang, statusOK},
@@ -100,7 +108,7 @@ func TestState(t *testing.T) {
 		{"Status failed while the lists did", status("Unknown", 4*s, 100*ms, 0), linkAnswers, listsOK, statusFails},
 		{"Status failed once for want of an answer", status("Unavailable", 4*s, time.Hour, 0), linkAnswers, listsOK, statusFails},
 		{"Status has failed for 11 s", status("Unavailable", 11*s, time.Hour, 0), linkAnswers, listsOK, statusAlone},
-		{"Status and lists fail", func(f *Facts) { status("Unknown", 4*s, time.Hour, 0)(f); failing(f, 2, "Internal") }, linkAnswers, listsFail, statusFails},
+		{"Status and lists fail", func(f *facts.Facts) { status("Unknown", 4*s, time.Hour, 0)(f); failing(f, 2, "Internal") }, linkAnswers, listsFail, statusFails},
 	} {
 		f := healthyFacts(t0)
 		tt.change(&f)

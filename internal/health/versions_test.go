@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 func TestVersions(t *testing.T) {
@@ -26,17 +28,17 @@ func TestVersions(t *testing.T) {
 		{"cri-o", "1.37.0", false},
 		{"docker", "26.1.5", false},
 	} {
-		if got := (Runtime{Name: tt.name, Version: tt.version}).statusNeedsFile(); got != tt.needsFile {
+		if got := (facts.Runtime{Name: tt.name, Version: tt.version}).StatusNeedsFile(); got != tt.needsFile {
 			t.Errorf("Status of %s %q needs a file: %t, want %t", tt.name, tt.version, got, tt.needsFile)
 		}
 	}
 }
 
 // exhausted makes the runtime have no descriptor left, while a connection waits.
-func exhausted(f *Facts, version string) {
-	f.Runtime = Runtime{Name: "containerd", Version: version}
-	f.Evidence.Process = &Process{At: t0, PID: 7, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 256, MaxFDs: 256, ExhaustedAt: t0}
-	f.Evidence.Queue = &Queue{At: t0, Listening: true, Length: 3, Limit: 4096, WaitingSince: t0.Add(-3 * time.Second)}
+func exhausted(f *facts.Facts, version string) {
+	f.Runtime = facts.Runtime{Name: "containerd", Version: version}
+	f.Evidence.Process = &facts.Process{At: t0, PID: 7, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 256, MaxFDs: 256, ExhaustedAt: t0}
+	f.Evidence.Queue = &facts.Queue{At: t0, Listening: true, Length: 3, Limit: 4096, WaitingSince: t0.Add(-3 * time.Second)}
 }
 
 // TestCountdownBeforeStatusFails: from containerd 1.7 on Status needs a
@@ -64,16 +66,16 @@ func TestCountdownBeforeStatusFails(t *testing.T) {
 func TestStatusAfterDescriptors(t *testing.T) {
 	f := healthyFacts(t0)
 	exhausted(&f, "1.7.24")
-	f.Evidence.Queue = &Queue{At: t0, Listening: true, Limit: 4096, FellAt: t0}
+	f.Evidence.Queue = &facts.Queue{At: t0, Listening: true, Limit: 4096, FellAt: t0}
 	f.Evidence.Process.OpenFDs = 40
-	f.Status.LastErr = &CallError{Operation: opStatus, Code: "Unknown", Message: "open uuid: too many open files"}
+	f.Status.LastErr = &facts.CallError{Operation: opStatus, Code: "Unknown", Message: "open uuid: too many open files"}
 	f.Status.LastGood = t0.Add(-40 * time.Second)
-	f.Calls = map[string]Call{
+	f.Calls = map[string]facts.Call{
 		opStatus:          {LastOK: t0.Add(-40 * time.Second), LastFailed: t0.Add(-300 * time.Millisecond), LastErr: f.Status.LastErr},
 		"list_containers": {LastOK: t0.Add(100 * time.Millisecond)},
 	}
 	f.Relist.AnsweredSince = t0.Add(-time.Hour)
-	if v := Judge(&f, t0.Add(200*time.Millisecond), nil); v.Reason != AcceptFDExhausted || v.active(RuntimeNotReady) != nil {
+	if v := Judge(&f, t0.Add(200*time.Millisecond), nil); v.Reason != AcceptFDExhausted || v.ActiveReason(RuntimeNotReady) != nil {
 		t.Errorf("0.2 s after: %q, active %v; want AcceptFDExhausted without RuntimeNotReady", v.Reason, v.Active)
 	} else if e := fmt.Sprint(v.Active[0].Evidence); !contains(e, "status fails: Unknown: open uuid") || !contains(e, "no descriptor was free until") {
 		t.Errorf("0.2 s after: %s", e)
@@ -83,9 +85,9 @@ func TestStatusAfterDescriptors(t *testing.T) {
 	c := f.Calls[opStatus]
 	c.LastFailed = later.Add(-100 * time.Millisecond)
 	f.Calls[opStatus] = c
-	f.Calls["list_containers"] = Call{LastOK: later}
+	f.Calls["list_containers"] = facts.Call{LastOK: later}
 	f.Evidence.Process.At = later
-	if v := Judge(&f, later, nil); v.active(RuntimeNotReady) == nil {
+	if v := Judge(&f, later, nil); v.ActiveReason(RuntimeNotReady) == nil {
 		t.Errorf("Status still fails 2 s after: %q, want RuntimeNotReady", v.Reason)
 	}
 }

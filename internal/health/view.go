@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
-// A fault that stops a relist is named within 3 s: a period, HangAfter, and a judgement every 250 ms.
+// A fault that stops a relist is named within 3 s: a period, facts.HangAfter, and a judgement every 250 ms.
 const (
-	// HangAfter is the minimum time for which a hanging list is unanswered. The list must also
-	// take three times the median of the last recentLists lists, and that much longer than the
-	// last one, up to hangSurely. A list that is arriving does not hang.
-	HangAfter          = 1500 * time.Millisecond
 	hangSurely         = 20 * time.Second
 	suspectAfter       = 500 * time.Millisecond // the same for a call that is suspected to hang
 	hangPerMiB         = 100 * time.Millisecond // of that list's last answer: a large one takes long to make
@@ -33,39 +31,39 @@ const (
 
 // view is the facts at one moment with what several reasons ask of them.
 type view struct {
-	f        *Facts
+	f        *facts.Facts
 	now      time.Time
-	previous *Verdict // for the hold and the band only
+	previous *facts.Verdict // for the hold and the band only
 	// callsAnswered is when the runtime last answered anything on the held connection, an
 	// error included; lastAnswer the same, or when the hop was last answered. Zero for never.
 	callsAnswered, lastAnswer time.Time
-	process                   *Process // these are without values where the node does not show them
-	cgroup                    *Cgroup
-	queue                     *Queue
-	node                      *Node
+	process                   *facts.Process // these are without values where the node does not show them
+	cgroup                    *facts.Cgroup
+	queue                     *facts.Queue
+	node                      *facts.Node
 	state
-	kubelet  kubelet  // what its rules say
-	starting bool     // it is too early for a verdict
-	verdict  *Verdict // the reasons found so far
-	critical Layer    // the lowest layer that has a critical one
+	kubelet  kubelet        // what its rules say
+	starting bool           // it is too early for a verdict
+	verdict  *facts.Verdict // the reasons found so far
+	critical facts.Layer    // the lowest layer that has a critical one
 	// hop is the hop behind the runtime that this view is of, nil for the runtime; all are theirs and its views.
-	hop *Hop
+	hop *facts.Hop
 	all []*view
 }
 
 // newView returns the view of a hop behind the runtime where the facts are At one: its socket,
 // process and probe stand for the runtime's. The calls remain: they pass through every hop.
-func newView(f *Facts, now time.Time, previous *Verdict) *view {
+func newView(f *facts.Facts, now time.Time, previous *facts.Verdict) *view {
 	w := &view{f: f, now: now, previous: previous, kubelet: rules(f, now)}
 	for _, c := range f.Calls {
 		w.callsAnswered = laterOf(w.callsAnswered, c.LastOK)
-		if c.LastErr.answered() {
+		if c.LastErr.Answered() {
 			w.callsAnswered = laterOf(w.callsAnswered, c.LastFailed)
 		}
 	}
 	w.lastAnswer = w.callsAnswered
 	if h := &f.Evidence.Hop; h.Socket != "" {
-		w.hop, w.lastAnswer = h, cmp.Or(h.Answer, &HopProbe{}).AnsweredAt
+		w.hop, w.lastAnswer = h, cmp.Or(h.Answer, &facts.HopProbe{}).AnsweredAt
 	}
 	w.derive()
 	return w
@@ -75,23 +73,23 @@ func newView(f *Facts, now time.Time, previous *Verdict) *view {
 func (w *view) firstAttemptMade() bool {
 	r := &w.f.Relist
 	return !w.f.Endpoint.Searching &&
-		(r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) >= HangAfter)
+		(r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) >= facts.HangAfter)
 }
 
 // wasActive reports whether a reason stood in the verdict before.
 func (w *view) wasActive(id string) bool {
-	a := w.previous.active(id)
+	a := w.previous.ActiveReason(id)
 	return a != nil && a.Hop == w.f.Evidence.Socket
 }
 
 func (w *view) age(t time.Time) time.Duration { return w.now.Sub(t) }
 
 // ago is the age of t in words.
-func (w *view) ago(t time.Time) string { return Seconds(w.age(t)) }
+func (w *view) ago(t time.Time) string { return facts.Seconds(w.age(t)) }
 
 // refused returns the error if a list exceeds the kubelet's message limit, else nil.
-func (w *view) refused() *CallError {
-	if w.err != nil && w.err.tooLarge() {
+func (w *view) refused() *facts.CallError {
+	if w.err != nil && w.err.TooLarge() {
 		return w.err
 	}
 	return nil
@@ -99,7 +97,7 @@ func (w *view) refused() *CallError {
 
 // relistTrouble reports whether a relist has failed, or takes more than two periods, the kubelet's or plegd's.
 func (w *view) relistTrouble() bool {
-	in, long := w.f.Relist.InFlight, w.f.Config.long()
+	in, long := w.f.Relist.InFlight, w.f.Config.RelistLateAfter()
 	busy := w.f.Modelled.BusySince
 	return w.f.Relist.Failures > 0 || in != nil && w.age(in.Start) > long || !busy.IsZero() && w.age(busy) > long
 }
@@ -110,7 +108,7 @@ func (w *view) callEvidence() (out lines) {
 	if w.lists == listsHang {
 		out.add("%s unanswered for %s", w.hanging, w.ago(w.hungSince))
 	} else if w.err != nil {
-		out.text(w.err.text())
+		out.text(w.err.Text())
 	}
 	// A list that hangs is given up after --rpc-timeout and called again, and its age starts again.
 	if r.Failures > 1 || r.Failures == 1 && w.lists == listsHang {
@@ -122,7 +120,7 @@ func (w *view) callEvidence() (out lines) {
 	}
 	if w.unanswered(c.InFlightSince, hangProbeAfter/2) {
 		out.add("version unanswered for %s", w.ago(c.InFlightSince))
-	} else if c.LastErr != nil && !c.LastErr.answered() && c.LastFailed.After(c.LastOK) {
+	} else if c.LastErr != nil && !c.LastErr.Answered() && c.LastFailed.After(c.LastOK) {
 		out.add("version got no answer %s ago", w.ago(c.LastFailed))
 	}
 	out.when(w.unanswered(s.InFlightSince, statusHangAfter), "status unanswered for %s", w.ago(s.InFlightSince))

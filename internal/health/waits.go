@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // wait is what a thread in D waits for.
@@ -56,7 +58,7 @@ var waitChannels = []struct {
 }
 
 // waitOf classifies a thread in D: by its system call where many subsystems share the kernel's lock.
-func waitOf(t *BlockedThread) wait {
+func waitOf(t *facts.BlockedThread) wait {
 	if t.Channel == "" {
 		return waitUnread
 	}
@@ -77,7 +79,7 @@ func matches(pattern, channel string) bool {
 }
 
 // blockedIn returns the threads that have been in D for a time, and wait for that; longest first.
-func (w *view) blockedIn(what wait, least time.Duration) (out []BlockedThread) {
+func (w *view) blockedIn(what wait, least time.Duration) (out []facts.BlockedThread) {
 	for _, t := range w.process.Blocked {
 		if w.process.Alive && waitOf(&t) == what && (w.age(t.Since) >= least || w.mostlyFor(&t) >= whileServing) {
 			out = append(out, t)
@@ -87,7 +89,7 @@ func (w *view) blockedIn(what wait, least time.Duration) (out []BlockedThread) {
 }
 
 // mostlyFor is how long a thread has been in D in most samples, 0 for one that has not run.
-func (w *view) mostlyFor(t *BlockedThread) time.Duration {
+func (w *view) mostlyFor(t *facts.BlockedThread) time.Duration {
 	if t.MostlySince.IsZero() {
 		return 0
 	}
@@ -95,7 +97,7 @@ func (w *view) mostlyFor(t *BlockedThread) time.Duration {
 }
 
 // blockedText says which threads are in D, for how long and where; "" for none.
-func (w *view) blockedText(threads []BlockedThread) string {
+func (w *view) blockedText(threads []facts.BlockedThread) string {
 	if len(threads) == 0 {
 		return ""
 	}
@@ -114,7 +116,7 @@ func (w *view) blockedText(threads []BlockedThread) string {
 	case first.Asleep:
 		return fmt.Sprintf("%s asleep for %s without having run, %s", who, w.ago(first.Since), where)
 	case most > 0:
-		return fmt.Sprintf("%s in D for most of the last %s, %s", who, Seconds(most), where)
+		return fmt.Sprintf("%s in D for most of the last %s, %s", who, facts.Seconds(most), where)
 	}
 	return fmt.Sprintf("%s in D for %s without having run, %s", who, w.ago(first.Since), where)
 }
@@ -125,6 +127,6 @@ const frozenUnseen = 1500 * time.Millisecond
 // freezerHoldsThreads reports whether a freezer of v1 may hold the threads in D, or did when they were read.
 func (w *view) freezerHoldsThreads() bool {
 	p, c := w.process, w.cgroup
-	return slices.ContainsFunc(p.Blocked, func(t BlockedThread) bool { return t.Channel == refrigerator }) ||
+	return slices.ContainsFunc(p.Blocked, func(t facts.BlockedThread) bool { return t.Channel == refrigerator }) ||
 		c.Frozen || p.At.Sub(c.FrozenAt) <= frozenUnseen
 }

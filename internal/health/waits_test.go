@@ -3,6 +3,8 @@ package health
 import (
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 func TestWaitOf(t *testing.T) {
@@ -14,16 +16,16 @@ func TestWaitOf(t *testing.T) {
 		"rpc_wait_bit_killable": waitStorage, "fuse_wait_on_page_writeback": waitStorage, "request_wait_answer": waitStorage, "do_umount": waitStorage,
 		"percpu_rwsem_wait": waitOther, "cgroup_lock_and_drain_offline": waitOther, "hrtimer_nanosleep": waitOther,
 	} {
-		if got := waitOf(&BlockedThread{Channel: channel}); got != want {
+		if got := waitOf(&facts.BlockedThread{Channel: channel}); got != want {
 			t.Errorf("%q: %s, want %s", channel, got, want)
 		}
 	}
 	// A lock that many parts of the kernel share: what the call is about tells.
-	if got := waitOf(&BlockedThread{Channel: "percpu_rwsem_wait", Syscall: "openat"}); got != waitStorage {
+	if got := waitOf(&facts.BlockedThread{Channel: "percpu_rwsem_wait", Syscall: "openat"}); got != waitStorage {
 		t.Errorf("a frozen file system: %s", got)
 	}
 	// A page fault of the memory limit's is no matter of the call that it is in.
-	if got := waitOf(&BlockedThread{Channel: "mem_cgroup_handle_over_high", Syscall: "read"}); got != waitMemory {
+	if got := waitOf(&facts.BlockedThread{Channel: "mem_cgroup_handle_over_high", Syscall: "read"}); got != waitMemory {
 		t.Errorf("a memory limit: %s", got)
 	}
 }
@@ -32,29 +34,29 @@ func TestWaitOf(t *testing.T) {
 // succeed, and critical from when they suffer; it is one and the same reason.
 func TestSeverityBeside(t *testing.T) {
 	f := healthyFacts(t0)
-	f.Evidence.Process = &Process{
+	f.Evidence.Process = &facts.Process{
 		At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"D": 1},
-		Blocked: []BlockedThread{{TID: 813, Since: t0.Add(-12 * time.Second), Channel: "jbd2_log_wait_commit"}},
+		Blocked: []facts.BlockedThread{{TID: 813, Since: t0.Add(-12 * time.Second), Channel: "jbd2_log_wait_commit"}},
 	}
 	v := Judge(&f, t0, nil)
-	if a := v.active(RuntimeStorageStall); a == nil || a.Severity != SeverityWarning || v.State != StateDegraded {
+	if a := v.ActiveReason(RuntimeStorageStall); a == nil || a.Severity != facts.SeverityWarning || v.State != facts.StateDegraded {
 		t.Fatalf("lists answered: %s %+v", v.State, v.Active)
 	}
 	later := t0.Add(2 * time.Second)
 	f.Relist.Lists = []time.Duration{2 * time.Second}
 	v = Judge(&f, later, v)
-	if a := v.active(RuntimeStorageStall); a == nil || a.Severity != SeverityCritical || !a.Since.Equal(t0) {
+	if a := v.ActiveReason(RuntimeStorageStall); a == nil || a.Severity != facts.SeverityCritical || !a.Since.Equal(t0) {
 		t.Errorf("lists slow: %+v", v.Active)
 	}
 }
 
 // waitingIn is a runtime whose lists are slow, with a thread in a wait channel.
-func waitingIn(channel string) Facts {
+func waitingIn(channel string) facts.Facts {
 	f := healthyFacts(t0)
 	f.Relist.Lists = []time.Duration{2 * time.Second}
-	f.Evidence.Process = &Process{
+	f.Evidence.Process = &facts.Process{
 		At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"D": 1},
-		Blocked: []BlockedThread{{TID: 813, Since: t0.Add(-time.Second), Channel: channel}},
+		Blocked: []facts.BlockedThread{{TID: 813, Since: t0.Add(-time.Second), Channel: channel}},
 	}
 	return f
 }
@@ -63,7 +65,7 @@ func waitingIn(channel string) Facts {
 // below the limit again; beside containerd 1.7.24 it was at 89 % for 18 s.
 func TestOutOfMemoryBelowTheLimit(t *testing.T) {
 	f := waitingIn("mem_cgroup_oom_synchronize")
-	f.Evidence.Cgroup = &Cgroup{At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 1847296, Max: 2064384, OOM: true}}}
+	f.Evidence.Cgroup = &facts.Cgroup{At: t0, MemoryLimits: []facts.MemoryLimit{{Path: "/runtime.slice", Usage: 1847296, Max: 2064384, OOM: true}}}
 	named(t, "judged", &f, RuntimeMemoryLimited)
 }
 
@@ -71,7 +73,7 @@ func TestOutOfMemoryBelowTheLimit(t *testing.T) {
 // not every sample meets a thread that waits for memory.
 func TestMemoryLimitKeepsItsName(t *testing.T) {
 	f := waitingIn("mem_cgroup_handle_over_high")
-	f.Evidence.Cgroup = &Cgroup{At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 60 << 20, High: 4 << 20}}}
+	f.Evidence.Cgroup = &facts.Cgroup{At: t0, MemoryLimits: []facts.MemoryLimit{{Path: "/runtime.slice", Usage: 60 << 20, High: 4 << 20}}}
 	v := Judge(&f, t0, nil)
 	if v.Reason != RuntimeMemoryLimited {
 		t.Fatalf("%q: %v", v.Reason, v.Active)
@@ -80,9 +82,9 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
 		t.Errorf("no thread waits in this sample: %q: %v", v.Reason, v.Active)
 	}
-	f.Evidence.Cgroup = &Cgroup{
-		At: t0, MemoryLimits: []MemoryLimit{{Path: "/runtime.slice", Usage: 3600 << 10, High: 4 << 20, HighEvents: 30}},
-		Pressure: &CgroupPressure{CPUSome: -1, MemoryFull: 39, IOSome: -1},
+	f.Evidence.Cgroup = &facts.Cgroup{
+		At: t0, MemoryLimits: []facts.MemoryLimit{{Path: "/runtime.slice", Usage: 3600 << 10, High: 4 << 20, HighEvents: 30}},
+		Pressure: &facts.CgroupPressure{CPUSome: -1, MemoryFull: 39, IOSome: -1},
 	}
 	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
 		t.Errorf("the kernel has just taken a tenth back: %q: %v", v.Reason, v.Active)
@@ -102,24 +104,24 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 // channel's place, in D and asleep, for long and for a moment.
 func TestThreadStuck(t *testing.T) {
 	for name, tt := range map[string]struct {
-		thread BlockedThread
+		thread facts.BlockedThread
 		want   string
 	}{
-		"a pipe that nobody reads":          {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, RuntimeThreadStuck},
-		"for a moment":                      {BlockedThread{Since: ago(8 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, ""},
-		"journald does not read":            {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "sock_alloc_send_pskb"}, RuntimeThreadStuck},
-		"a FUSE request, not yet in D":      {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "request_wait_answer", Syscall: "openat"}, RuntimeStorageStall},
-		"a fanotify agent":                  {BlockedThread{Since: ago(12 * time.Second), Channel: "fanotify_handle_event", Syscall: "openat"}, RuntimeStorageStall},
-		"a throttled disk":                  {BlockedThread{Since: ago(time.Second), MostlySince: ago(14 * time.Second), Channel: "io_schedule"}, RuntimeStorageStall},
-		"a disk that is busy for a moment":  {BlockedThread{Since: ago(time.Second), MostlySince: ago(5 * time.Second), Channel: "io_schedule"}, ""},
-		"a lock in the kernel":              {BlockedThread{Since: ago(12 * time.Second), Channel: "cgroup_lock_and_drain_offline"}, RuntimeThreadStuck},
-		"a file lock has a row of its own":  {BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "locks_lock_inode_wait"}, ""},
-		"a process that ends":               {BlockedThread{Since: ago(12 * time.Second), Channel: "do_exit"}, ""},
-		"where it waits cannot be read (D)": {BlockedThread{Since: ago(12 * time.Second)}, ""},
+		"a pipe that nobody reads":          {facts.BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, RuntimeThreadStuck},
+		"for a moment":                      {facts.BlockedThread{Since: ago(8 * time.Second), Asleep: true, Channel: "anon_pipe_write", Syscall: "write"}, ""},
+		"journald does not read":            {facts.BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "sock_alloc_send_pskb"}, RuntimeThreadStuck},
+		"a FUSE request, not yet in D":      {facts.BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "request_wait_answer", Syscall: "openat"}, RuntimeStorageStall},
+		"a fanotify agent":                  {facts.BlockedThread{Since: ago(12 * time.Second), Channel: "fanotify_handle_event", Syscall: "openat"}, RuntimeStorageStall},
+		"a throttled disk":                  {facts.BlockedThread{Since: ago(time.Second), MostlySince: ago(14 * time.Second), Channel: "io_schedule"}, RuntimeStorageStall},
+		"a disk that is busy for a moment":  {facts.BlockedThread{Since: ago(time.Second), MostlySince: ago(5 * time.Second), Channel: "io_schedule"}, ""},
+		"a lock in the kernel":              {facts.BlockedThread{Since: ago(12 * time.Second), Channel: "cgroup_lock_and_drain_offline"}, RuntimeThreadStuck},
+		"a file lock has a row of its own":  {facts.BlockedThread{Since: ago(12 * time.Second), Asleep: true, Channel: "locks_lock_inode_wait"}, ""},
+		"a process that ends":               {facts.BlockedThread{Since: ago(12 * time.Second), Channel: "do_exit"}, ""},
+		"where it waits cannot be read (D)": {facts.BlockedThread{Since: ago(12 * time.Second)}, ""},
 	} {
 		f := healthyFacts(t0)
 		tt.thread.TID = 813
-		f.Evidence.Process = &Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"S": 9}, Blocked: []BlockedThread{tt.thread}}
+		f.Evidence.Process = &facts.Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"S": 9}, Blocked: []facts.BlockedThread{tt.thread}}
 		named(t, name, &f, tt.want)
 	}
 }

@@ -3,6 +3,8 @@ package health
 import (
 	"cmp"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // The node status update of the kubelet (pkg/kubelet/kubelet.go, Run: JitterUntil of syncNodeStatus, sliding), and the
@@ -10,8 +12,7 @@ import (
 // nodeMonitorPeriod it looks for a renewed lease, and sets the Ready condition to Unknown nodeMonitorGrace after the
 // last one. The node cannot see its settings: these are the defaults since 1.32.
 const (
-	DefaultNodeStatusPeriod = 10 * time.Second // the kubelet's default nodeStatusUpdateFrequency
-	statusJitter            = 0.04             // the largest addition to that period, as a share of it
+
 	// leasePeriod is the longest time between two renewals (nodeLeaseDurationSeconds, 40 s, by 4, plus 4 %).
 	leasePeriod       = 10400 * time.Millisecond
 	nodeMonitorPeriod = 5 * time.Second
@@ -70,7 +71,7 @@ func (s *NodeWriter) Restart(t time.Time) {
 }
 
 // At returns the condition written and the next writes, and corrects f.Modelled. Calls come in order of now.
-func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
+func (s *NodeWriter) At(f *facts.Facts, now time.Time) facts.NodeStatus {
 	s.followRounds(f, now)
 	w := newView(f, now, nil)
 	s.followVersion(w)
@@ -79,13 +80,13 @@ func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 		// What the kubelet saw before plegd began counts, and is not known.
 		if b := s.firstFailing(w, fails); now.Before(b.by) {
 			s.opened = s.opened || !now.Before(b.from)
-			return NodeStatus{NotReadyFrom: laterOf(b.from, now), NotReadyBy: b.by}
+			return facts.NodeStatus{NotReadyFrom: laterOf(b.from, now), NotReadyBy: b.by}
 		}
 	}
 	if starting(w) || w.blind() {
 		*s = NodeWriter{silent: s.silent, back: s.back, unknown: s.unknown, hang: s.hang, opened: s.opened,
 			newer: s.newer, older: s.older}
-		return NodeStatus{}
+		return facts.NodeStatus{}
 	}
 	s.turn(w)
 	out := s.kubeletWrites(w)
@@ -94,7 +95,7 @@ func (s *NodeWriter) At(f *Facts, now time.Time) NodeStatus {
 }
 
 // kubeletWrites returns what the kubelet has written, and when it writes next.
-func (s *NodeWriter) kubeletWrites(w *view) (out NodeStatus) {
+func (s *NodeWriter) kubeletWrites(w *view) (out facts.NodeStatus) {
 	holds, fails := w.kubelet.nodeReady, s.fail
 	if holds {
 		fails = w.rulesFailAt()
@@ -178,7 +179,7 @@ func (s *NodeWriter) turn(w *view) {
 			s.notReady, s.opened = false, true // an update may have written Ready meanwhile
 		}
 		// Now, where it is not known by a time.
-		s.fail, s.hold = earliest(w.now, after(LastSeen(w.f), w.f.Config.RelistThreshold),
+		s.fail, s.hold = earliest(w.now, after(facts.LastSeen(w.f), w.f.Config.RelistThreshold),
 			after(w.f.Status.LastGood, RuntimeDownAfter)), time.Time{}
 	case holds && s.hold.IsZero():
 		if s.hold = w.now; !s.fail.IsZero() && w.age(s.released) < releaseSettle {
@@ -190,14 +191,14 @@ func (s *NodeWriter) turn(w *view) {
 
 // open reports whether an update may have found the rules failing, and none has certainly come since.
 func (s *NodeWriter) open(w *view) bool {
-	_, period := w.f.Config.statusPeriod()
+	_, period := w.f.Config.StatusPeriod()
 	s.opened = s.opened && (s.hangs() || w.age(laterOf(s.hold, s.released)) < period+writerSlack)
 	return s.opened
 }
 
 // next bounds the end of the first update at t or later.
 func (s *NodeWriter) next(w *view, t time.Time) bounds {
-	shortest, longest := w.f.Config.statusPeriod()
+	shortest, longest := w.f.Config.StatusPeriod()
 	timeout := w.f.Config.RPCTimeout
 	if b := s.first; !b.by.IsZero() && !t.After(b.by) {
 		return bounds{laterOf(b.from, t), b.by.Add(writerSlack)}
@@ -226,12 +227,6 @@ func (s *NodeWriter) firstFailing(w *view, fails bounds) bounds {
 	return bounds{s.next(w, fails.from).from, s.next(w, fails.by).by}
 }
 
-// statusPeriod bounds the time between two updates; facts of an older plegd hold none.
-func (c *Config) statusPeriod() (shortest, longest time.Duration) {
-	period := cmp.Or(c.NodeStatusPeriod, DefaultNodeStatusPeriod)
-	return period, period + time.Duration(float64(period)*statusJitter)
-}
-
 // startUp bounds the first update of a kubelet that has just started: it begins after the
 // kubelet's first Status and lists. Up to three loops wait for a Status that hangs in turn.
 func (s *NodeWriter) startUp(w *view) {
@@ -241,7 +236,7 @@ func (s *NodeWriter) startUp(w *view) {
 		if w.now.After(s.first.by.Add(writerSlack)) {
 			s.first = bounds{}
 		}
-	case status.LastErr.timedOut() || w.unanswered(status.InFlightSince, statusHangAfter):
+	case status.LastErr.TimedOut() || w.unanswered(status.InFlightSince, statusHangAfter):
 		s.first = bounds{s.started, s.started}.plus(limit, 3*limit+startupTakes)
 	case !w.hungSince.IsZero():
 		s.first = bounds{s.started, s.started}.plus(limit, limit+startupTakes)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -37,8 +38,8 @@ type Summary struct {
 	Opened        time.Time  `json:"opened"`
 	Closed        *time.Time `json:"closed"` // null while it is open
 	// Duration lasts until Closed, or until the last judgement.
-	Duration float64      `json:"duration_seconds"`
-	State    health.State `json:"state"` // the worst one
+	Duration float64     `json:"duration_seconds"`
+	State    facts.State `json:"state"` // the worst one
 	// Reason is the primary reason that stood longest. Reasons are all reasons that
 	// were active, in order of appearance, without those of severity info.
 	Reason  string        `json:"reason"`
@@ -70,8 +71,8 @@ type Incident struct {
 
 // Moment is one judgement of the timeline. Offset is since the incident opened.
 type Moment struct {
-	Offset   float64          `json:"offset_seconds"`
-	Snapshot *health.Snapshot `json:"snapshot"`
+	Offset   float64         `json:"offset_seconds"`
+	Snapshot *facts.Snapshot `json:"snapshot"`
 }
 
 // shorten drops moments from the middle of the timeline until n are left.
@@ -96,7 +97,7 @@ func (i *Incident) summarize() {
 		i.KubeletMessage = cmp.Or(s.KubeletMessage, i.KubeletMessage)
 		for _, a := range s.Active {
 			at := slices.IndexFunc(i.Reasons, func(r ReasonTimes) bool { return r.ID == a.ID })
-			if at < 0 && a.Severity != health.SeverityInfo {
+			if at < 0 && a.Severity != facts.SeverityInfo {
 				at = len(i.Reasons)
 				i.Reasons = append(i.Reasons, ReasonTimes{ID: a.ID})
 			}
@@ -118,10 +119,10 @@ func newID(opened time.Time) string {
 
 // Difference is a moment of an incident that today's classifier judges differently.
 type Difference struct {
-	Index  int             `json:"index"` // of the timeline
-	Offset float64         `json:"offset_seconds"`
-	Was    *health.Verdict `json:"was"` // the recorded one
-	Is     *health.Verdict `json:"is"`
+	Index  int            `json:"index"` // of the timeline
+	Offset float64        `json:"offset_seconds"`
+	Was    *facts.Verdict `json:"was"` // the recorded one
+	Is     *facts.Verdict `json:"is"`
 }
 
 // Replay judges the facts of each moment again, given the verdict that stood before
@@ -136,7 +137,7 @@ func Replay(i *Incident) (different []Difference, judged int) {
 		}
 		judged++
 		previous := s.Previous
-		unknown := func(a health.Active) bool { return !health.Known(a.ID) }
+		unknown := func(a facts.Active) bool { return !health.Known(a.ID) }
 		if previous != nil && slices.ContainsFunc(previous.Active, unknown) {
 			previous = nil // it has reasons that this classifier does not have
 		}
@@ -149,7 +150,7 @@ func Replay(i *Incident) (different []Difference, judged int) {
 }
 
 // ids returns the active reasons, sorted by name.
-func ids(v *health.Verdict) []string {
+func ids(v *facts.Verdict) []string {
 	out := make([]string, 0, len(v.Active))
 	for _, a := range v.Active {
 		out = append(out, a.ID)
@@ -164,7 +165,7 @@ const (
 )
 
 // sampled reports whether the samples that can show the end are newer than it.
-func sampled(e *health.Evidence, end time.Time) bool {
+func sampled(e *facts.Evidence, end time.Time) bool {
 	p, ch, cg := e.Process, e.Children, e.Cgroup
 	return (p == nil || p.At.After(end)) && (ch == nil || ch.At.After(end)) && (cg == nil || cg.At.After(end))
 }
@@ -173,7 +174,7 @@ func sampled(e *health.Evidence, end time.Time) bool {
 // before the incident and in its moments, a sentence for each subject. Without such a sample
 // it returns nothing. Only the start in ticks since boot tells a process from a later one
 // with the same pid.
-func explainEnd(before *health.Snapshot, timeline []Moment, now *health.Evidence, end time.Time) []string {
+func explainEnd(before *facts.Snapshot, timeline []Moment, now *facts.Evidence, end time.Time) []string {
 	out, said := []string{}, map[any]bool{}
 	say := func(subject any, format string, args ...any) {
 		if !said[subject] {
@@ -198,7 +199,7 @@ func explainEnd(before *health.Snapshot, timeline []Moment, now *health.Evidence
 		}
 		if was, is := old.Children, now.Children; lasted && was != nil && is != nil && is.At.After(end) {
 			for _, c := range was.Stuck {
-				if !slices.ContainsFunc(is.Stuck, func(s health.Child) bool { return s.PID == c.PID }) {
+				if !slices.ContainsFunc(is.Stuck, func(s facts.Child) bool { return s.PID == c.PID }) {
 					words := map[string]string{"T": "stopped", "F": "frozen"}
 					say(c.PID, "%s, pid %d, is no longer %s.", c.Comm, c.PID, cmp.Or(words[c.State], "blocked in state "+c.State))
 				}
@@ -218,6 +219,6 @@ func explainEnd(before *health.Snapshot, timeline []Moment, now *health.Evidence
 }
 
 // started reports whether a process is running and its start known.
-func started(p *health.Process) bool { return p != nil && p.Alive && p.StartTicks > 0 }
+func started(p *facts.Process) bool { return p != nil && p.Alive && p.StartTicks > 0 }
 
 func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -54,7 +54,7 @@ func encode(doc *Incident) ([]byte, error) {
 	stored := *doc
 	stored.Stored = true
 	for {
-		b, err := health.Marshal(&stored)
+		b, err := facts.Marshal(&stored)
 		if err != nil {
 			return nil, fmt.Errorf("encode the incident %s: %w", doc.ID, err)
 		}
@@ -70,15 +70,15 @@ func encode(doc *Incident) ([]byte, error) {
 // Decode reads an incident from its JSON. Unknown fields are ignored.
 func Decode(b []byte) (*Incident, error) {
 	var one Incident
-	err := health.Unmarshal(b, &one)
+	err := facts.Unmarshal(b, &one)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("not an incident of plegd: %w", err)
 	case one.SchemaVersion == 0 || !validID.MatchString(one.ID):
 		return nil, errors.New("not an incident of plegd: no schema_version and id of one")
-	case one.SchemaVersion != health.SchemaVersion:
+	case one.SchemaVersion != facts.SchemaVersion:
 		return nil, fmt.Errorf("schema_version %d: this plegd reads %d; use the plegd that wrote it (%.40q)",
-			one.SchemaVersion, health.SchemaVersion, one.PlegdVersion)
+			one.SchemaVersion, facts.SchemaVersion, one.PlegdVersion)
 	}
 	one.Timeline = slices.DeleteFunc(one.Timeline, func(m Moment) bool { return m.Snapshot == nil })
 	return &one, nil

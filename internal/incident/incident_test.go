@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -32,8 +32,8 @@ type node struct {
 	cancel context.CancelFunc
 	ended  chan error
 	opened int
-	last   *health.Verdict
-	facts  health.Facts
+	last   *facts.Verdict
+	facts  facts.Facts
 	// disk replaces writes: nil writes files.
 	disk   func(path string, content []byte) error
 	writes atomic.Int64
@@ -87,19 +87,19 @@ func (n *node) kill() {
 }
 
 // judge judges the node with these active reasons, now and in each second of wait.
-func (n *node) judge(state health.State, wait time.Duration, reasons ...string) {
-	v := health.Verdict{State: state, Predicted: health.Predicted{NodeReady: state != health.StateUnhealthy}}
-	if state == health.StateUnhealthy {
+func (n *node) judge(state facts.State, wait time.Duration, reasons ...string) {
+	v := facts.Verdict{State: state, Predicted: facts.Predicted{NodeReady: state != facts.StateUnhealthy}}
+	if state == facts.StateUnhealthy {
 		v.KubeletMessage = "container runtime is down"
 	}
 	for _, id := range reasons {
-		v.Active = append(v.Active, health.Active{ID: id, Severity: health.SeverityCritical, Since: time.Now(), Evidence: []string{"it is so"}})
+		v.Active = append(v.Active, facts.Active{ID: id, Severity: facts.SeverityCritical, Since: time.Now(), Evidence: []string{"it is so"}})
 	}
 	if len(reasons) > 0 {
 		v.Reason = reasons[0]
 	}
 	for {
-		n.Judged(&health.Snapshot{SchemaVersion: health.SchemaVersion, At: time.Now(), Verdict: v, Facts: n.facts, Previous: n.last})
+		n.Judged(&facts.Snapshot{SchemaVersion: facts.SchemaVersion, At: time.Now(), Verdict: v, Facts: n.facts, Previous: n.last})
 		n.last = &v
 		step := min(wait, time.Second)
 		time.Sleep(step)
@@ -110,10 +110,10 @@ func (n *node) judge(state health.State, wait time.Duration, reasons ...string) 
 	}
 }
 
-func (n *node) well(wait time.Duration) { n.judge(health.StateHealthy, wait) }
+func (n *node) well(wait time.Duration) { n.judge(facts.StateHealthy, wait) }
 
 func (n *node) degraded(wait time.Duration, reasons ...string) {
-	n.judge(health.StateDegraded, wait, reasons...)
+	n.judge(facts.StateDegraded, wait, reasons...)
 }
 
 // one returns the newest incident.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/must"
 )
@@ -81,11 +82,11 @@ func writeRecorded(t *testing.T, path string, one *Incident) {
 	t.Helper()
 	moments := one.Timeline
 	one.Timeline = []Moment{}
-	head, err := health.Marshal(one)
+	head, err := facts.Marshal(one)
 	must.Do(t, err)
 	lines := make([][]byte, len(moments))
 	for i := range moments {
-		if lines[i], err = health.Marshal(moments[i]); err != nil {
+		if lines[i], err = facts.Marshal(moments[i]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -45,8 +45,8 @@ type Recorder struct {
 
 	// mu guards the following fields. It is never held over a read, a write or an encoding.
 	mu   sync.Mutex
-	list []Summary        // newest first
-	well *health.Snapshot // the newest healthy one
+	list []Summary       // newest first
+	well *facts.Snapshot // the newest healthy one
 	open *story
 	// unsaved are the versions that the disk lacks, one of an incident, newest first. They never change.
 	unsaved []*Incident
@@ -76,13 +76,13 @@ func (r *Recorder) List() []Summary {
 }
 
 // Judged takes each judgement. The snapshot must not change afterwards.
-func (r *Recorder) Judged(s *health.Snapshot) {
+func (r *Recorder) Judged(s *facts.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	healthy := s.State == health.StateHealthy
-	if r.open == nil && (s.State == health.StateDegraded || s.State == health.StateUnhealthy) {
+	healthy := s.State == facts.StateHealthy
+	if r.open == nil && (s.State == facts.StateDegraded || s.State == facts.StateUnhealthy) {
 		r.open = &story{Incident: Incident{Ending: []string{}, Summary: Summary{
-			SchemaVersion: health.SchemaVersion, PlegdVersion: r.version, ID: newID(s.At), Outcome: Open, Opened: s.At.UTC(),
+			SchemaVersion: facts.SchemaVersion, PlegdVersion: r.version, ID: newID(s.At), Outcome: Open, Opened: s.At.UTC(),
 		}}}
 		r.list = slices.Insert(r.list, 0, r.open.Summary)
 		r.opened()
@@ -104,7 +104,7 @@ func (r *Recorder) Judged(s *health.Snapshot) {
 
 // recover closes the open incident, and reports so, once the evidence was sampled after
 // its end.
-func (r *Recorder) recover(o *story, s *health.Snapshot) (over bool) {
+func (r *Recorder) recover(o *story, s *facts.Snapshot) (over bool) {
 	if o.recovered.IsZero() {
 		o.add(s)
 		o.recovered = s.At.UTC()
@@ -153,7 +153,7 @@ func (r *Recorder) Get(ctx context.Context, id string) (*Incident, error) {
 }
 
 // add adds a moment to the timeline if more than numbers changed.
-func (s *story) add(snapshot *health.Snapshot) {
+func (s *story) add(snapshot *facts.Snapshot) {
 	v := &snapshot.Verdict
 	s.Updated, s.recovered = snapshot.At.UTC(), time.Time{}
 	if c := v.Culprit; c != nil { // a chain that is lost for a moment is no change
@@ -167,7 +167,7 @@ func (s *story) add(snapshot *health.Snapshot) {
 }
 
 // note adds a moment to the timeline.
-func (s *story) note(snapshot *health.Snapshot) {
+func (s *story) note(snapshot *facts.Snapshot) {
 	s.Timeline = append(s.Timeline, Moment{Offset: snapshot.At.Sub(s.Opened).Seconds(), Snapshot: snapshot})
 	s.shorten(maxMoments)
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -27,11 +27,11 @@ func TestStory(t *testing.T) {
 			t.Errorf("on disk at its begin: %s", got)
 		}
 		n.degraded(5*time.Second, "B", "A")
-		n.judge(health.StateUnhealthy, 3*time.Second, "B")
+		n.judge(facts.StateUnhealthy, 3*time.Second, "B")
 		n.well(time.Second)
 
 		doc := n.one()
-		if doc.Outcome != Recovered || doc.Reason != "B" || doc.State != health.StateUnhealthy || doc.Duration != 10 || doc.Closed == nil {
+		if doc.Outcome != Recovered || doc.Reason != "B" || doc.State != facts.StateUnhealthy || doc.Duration != 10 || doc.Closed == nil {
 			t.Errorf("the head is %+v", doc.Summary)
 		}
 		want := []ReasonTimes{{"A", 2}, {"B", 8}}
@@ -62,21 +62,21 @@ func TestStory(t *testing.T) {
 func TestWrites(t *testing.T) {
 	run(t, func(n *node) {
 		for i, step := range []struct {
-			state   health.State
+			state   facts.State
 			reasons string
 			wait    time.Duration
 			writes  int64 // after the wait
 		}{
-			{health.StateStarting, "RuntimeSocketMissing", time.Minute, 0},
-			{health.StateHealthy, "SomeInfo", time.Minute, 0},
-			{health.StateDegraded, "A", time.Second, 1},
-			{health.StateDegraded, "B", 8 * time.Second, 1},
-			{health.StateDegraded, "C", 2 * time.Second, 2},
-			{health.StateDegraded, "C D", 9 * time.Second, 2},
-			{health.StateDegraded, "C D", time.Minute, 3},
-			{health.StateDegraded, "D", time.Second, 4},
-			{health.StateHealthy, "", time.Second, 5},
-			{health.StateHealthy, "", time.Minute, 5},
+			{facts.StateStarting, "RuntimeSocketMissing", time.Minute, 0},
+			{facts.StateHealthy, "SomeInfo", time.Minute, 0},
+			{facts.StateDegraded, "A", time.Second, 1},
+			{facts.StateDegraded, "B", 8 * time.Second, 1},
+			{facts.StateDegraded, "C", 2 * time.Second, 2},
+			{facts.StateDegraded, "C D", 9 * time.Second, 2},
+			{facts.StateDegraded, "C D", time.Minute, 3},
+			{facts.StateDegraded, "D", time.Second, 4},
+			{facts.StateHealthy, "", time.Second, 5},
+			{facts.StateHealthy, "", time.Minute, 5},
 		} {
 			n.judge(step.state, step.wait, strings.Fields(step.reasons)...)
 			if got := n.writes.Load(); got != step.writes || len(n.List()) != int(min(step.writes, 1)) {
@@ -231,7 +231,7 @@ func TestSizeIsBounded(t *testing.T) {
 		}
 		doc := n.one()
 		last := doc.Timeline[len(doc.Timeline)-1].Snapshot
-		if doc.Timeline[0].Offset != 0 || last.State != health.StateHealthy || doc.TimelineDropped+len(doc.Timeline) != 101 {
+		if doc.Timeline[0].Offset != 0 || last.State != facts.StateHealthy || doc.TimelineDropped+len(doc.Timeline) != 101 {
 			t.Errorf("%d moments, %d dropped", len(doc.Timeline), doc.TimelineDropped)
 		}
 	})

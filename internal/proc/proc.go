@@ -216,7 +216,7 @@ func ReadStat(procfs string, pid int) (Process, error) {
 // a zombie too, and the process is not dead.
 func (p Process) Dead() bool { return p.State == 'X' || p.State == 'Z' && p.Threads <= 1 }
 
-// ThreadState is a state of /proc/PID/stat as health.Process counts it: R, S, D,
+// ThreadState is a state of /proc/PID/stat as facts.Process counts it: R, S, D,
 // T (stopped, or held by a tracer), Z, other.
 func ThreadState(s byte) string {
 	switch s {

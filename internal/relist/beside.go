@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -56,9 +56,9 @@ func (l *Loop) alone(token chan struct{}, f func()) {
 
 // listBeside makes a pair of lists beside the relists.
 func (l *Loop) listBeside(ctx context.Context) {
-	listed, res := l.list(ctx, func(s *Snapshot) *health.InFlight { return &s.Beside.InFlight })
+	listed, res := l.list(ctx, func(s *Snapshot) *facts.InFlight { return &s.Beside.InFlight })
 	l.set(func(s *Snapshot) {
-		s.Beside.InFlight = health.InFlight{}
+		s.Beside.InFlight = facts.InFlight{}
 		if ctx.Err() != nil {
 			return
 		}

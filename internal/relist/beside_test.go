@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // panics is a runtime whose calls panic beside the relists.
@@ -17,7 +17,7 @@ type panics struct {
 }
 
 func (p panics) ListContainers(ctx context.Context) ([]*cri.Entry, error) {
-	if p.l.Snapshot().Relist.Phase == health.PhaseInspect {
+	if p.l.Snapshot().Relist.Phase == facts.PhaseInspect {
 		panic("a list beside the relists")
 	}
 	return p.world.ListContainers(ctx)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // showBeside is the age from which a list beside the relists is shown as the one
@@ -14,13 +14,13 @@ const showBeside = 500 * time.Millisecond
 
 // Facts returns the state of the loop as of now: plegd's own relists, and the model of
 // the kubelet's. timeout is the limit of one call.
-func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, health.Modelled) {
-	r := health.Relist{
+func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (facts.Relist, facts.Modelled) {
+	r := facts.Relist{
 		Attempts: s.Attempts, LastSeen: s.Listed, Failures: s.Failures, AnsweredSince: s.AnsweredSince,
 		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(now),
 	}
-	m := health.Modelled{LastSeen: s.LastSeen, BusySince: s.Relist.Start}
-	if s.Relist.Phase == health.PhaseInspect {
+	m := facts.Modelled{LastSeen: s.LastSeen, BusySince: s.Relist.Start}
+	if s.Relist.Phase == facts.PhaseInspect {
 		m.InspectingSince = s.Relist.PhaseStart
 	}
 	for _, i := range slices.Concat(s.Inspections, s.Extra) {
@@ -28,16 +28,16 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, h
 			r.Inspecting = append(r.Inspecting, p)
 		}
 	}
-	slices.SortFunc(r.Inspecting, func(a, b health.PodInspection) int { return a.Start.Compare(b.Start) })
-	r.Inspecting = slices.Clone(r.Inspecting[:min(len(r.Inspecting), health.MaxPods)])
+	slices.SortFunc(r.Inspecting, func(a, b facts.PodInspection) int { return a.Start.Compare(b.Start) })
+	r.Inspecting = slices.Clone(r.Inspecting[:min(len(r.Inspecting), facts.MaxPods)])
 	m.Inspecting, m.EndsBy = s.remaining(now, timeout)
 	if last := s.Last; last != nil {
 		r.Last = &last.RelistResult
-		r.Slowest = slowest(last.Inspections, health.MaxPods, false)
-		r.Failing = slowest(last.Inspections, health.MaxPods, true)
+		r.Slowest = slowest(last.Inspections, facts.MaxPods, false)
+		r.Failing = slowest(last.Inspections, facts.MaxPods, true)
 	}
-	r.Failing = append(slowest(s.Extra, health.MaxPods, true), r.Failing...)
-	r.Failing = r.Failing[:min(len(r.Failing), health.MaxPods)]
+	r.Failing = append(slowest(s.Extra, facts.MaxPods, true), r.Failing...)
+	r.Failing = r.Failing[:min(len(r.Failing), facts.MaxPods)]
 	switch b := s.Beside; {
 	case b.Failures > 0 && s.Failures == 0:
 		r.Failures, r.Last = b.Failures, &b.Last.RelistResult
@@ -49,9 +49,9 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (health.Relist, h
 
 // inFlight returns the relist under way, nil between two: a list, in the relist or
 // beside it, or else the inspections.
-func (s *Snapshot) inFlight(now time.Time) *health.InFlight {
+func (s *Snapshot) inFlight(now time.Time) *facts.InFlight {
 	in, b := s.Relist, s.Beside.InFlight
-	listing := in.Phase != "" && in.Phase != health.PhaseInspect
+	listing := in.Phase != "" && in.Phase != facts.PhaseInspect
 	switch {
 	case b.Phase != "" && now.Sub(b.PhaseStart) >= showBeside && (!listing || b.PhaseStart.Before(in.PhaseStart)):
 		return &b
@@ -80,7 +80,7 @@ func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by ti
 }
 
 // waiting returns the inspections of the relist that have not ended: the one under way first.
-func (s *Snapshot) waiting() (out []health.PodInspection) {
+func (s *Snapshot) waiting() (out []facts.PodInspection) {
 	for _, i := range s.Inspections {
 		if p, _, ended := i.State(); !ended {
 			out = append(out, p)
@@ -90,12 +90,12 @@ func (s *Snapshot) waiting() (out []health.PodInspection) {
 }
 
 // slowest returns the n slowest inspections, or failed inspections, that ended.
-func slowest(of []*Inspection, n int, failed bool) (out []health.PodInspection) {
+func slowest(of []*Inspection, n int, failed bool) (out []facts.PodInspection) {
 	for _, i := range of {
 		if p, _, ended := i.State(); ended && (!failed || p.Err != nil) {
 			out = append(out, p)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b health.PodInspection) int { return cmp.Compare(b.Duration, a.Duration) })
+	slices.SortStableFunc(out, func(a, b facts.PodInspection) int { return cmp.Compare(b.Duration, a.Duration) })
 	return out[:min(len(out), n)]
 }

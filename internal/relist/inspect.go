@@ -6,23 +6,23 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // Inspection is the inspection of one pod.
 type Inspection struct {
 	pod   *pod
-	state atomic.Pointer[health.PodInspection]
+	state atomic.Pointer[facts.PodInspection]
 }
 
 func newInspection(p *pod, failures int) *Inspection {
 	i := &Inspection{pod: p}
-	i.state.Store(&health.PodInspection{UID: p.uid, Namespace: p.namespace, Name: p.name, Failures: failures})
+	i.state.Store(&facts.PodInspection{UID: p.uid, Namespace: p.namespace, Name: p.name, Failures: failures})
 	return i
 }
 
 // State returns the inspection as of now. Its CallStart is zero once it ended.
-func (i *Inspection) State() (p health.PodInspection, began, ended bool) {
+func (i *Inspection) State() (p facts.PodInspection, began, ended bool) {
 	p = *i.state.Load()
 	began = !p.Start.IsZero()
 	return p, began, began && p.CallStart.IsZero()
@@ -71,7 +71,7 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 	res.Inspected = len(of)
 	if len(of) > 0 {
 		l.set(func(s *Snapshot) {
-			s.Inspections, s.Relist.Phase, s.Relist.PhaseStart = res.Inspections, health.PhaseInspect, res.End
+			s.Inspections, s.Relist.Phase, s.Relist.PhaseStart = res.Inspections, facts.PhaseInspect, res.End
 		})
 		l.diagnose(life, ctx, res.Inspections)
 	}

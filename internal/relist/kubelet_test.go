@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // kubelet is the kubelet's relist loop, strictly serial and obvious (kubelet
@@ -177,7 +177,7 @@ func (w *world) call(ctx context.Context, op string, key string) error {
 		if ctx.Err() == context.Canceled {
 			code = cri.CodeCanceled
 		}
-		return &health.CallError{Operation: op, Code: code}
+		return &facts.CallError{Operation: op, Code: code}
 	}
 	if hang != nil {
 		select {
@@ -194,7 +194,7 @@ func (w *world) call(ctx context.Context, op string, key string) error {
 		}
 	}
 	if fails {
-		return &health.CallError{Operation: op, Code: cri.CodeUnknown, Message: "scripted"}
+		return &facts.CallError{Operation: op, Code: cri.CodeUnknown, Message: "scripted"}
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (w *world) StatusOf(ctx context.Context, e *cri.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.pods[uid] == nil {
-		return &health.CallError{Operation: e.Operation(), Code: cri.CodeNotFound, Message: "NotFound"}
+		return &facts.CallError{Operation: e.Operation(), Code: cri.CodeNotFound, Message: "NotFound"}
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // Runtime is the runtime that the loop calls. Every call must have the kubelet's timeout,
@@ -146,19 +146,19 @@ func (l *Loop) set(change func(*Snapshot)) {
 
 // list makes a pair of lists. of is the part of the snapshot that shows them under way.
 // After an error there are no lists.
-func (l *Loop) list(ctx context.Context, of func(*Snapshot) *health.InFlight) (*lists, *Result) {
-	res := &Result{RelistResult: health.RelistResult{Start: time.Now()}}
-	begin := func(p health.Phase, at time.Time) {
-		l.set(func(s *Snapshot) { *of(s) = health.InFlight{Start: res.Start, Phase: p, PhaseStart: at} })
+func (l *Loop) list(ctx context.Context, of func(*Snapshot) *facts.InFlight) (*lists, *Result) {
+	res := &Result{RelistResult: facts.RelistResult{Start: time.Now()}}
+	begin := func(p facts.Phase, at time.Time) {
+		l.set(func(s *Snapshot) { *of(s) = facts.InFlight{Start: res.Start, Phase: p, PhaseStart: at} })
 	}
-	begin(health.PhaseListPodSandbox, res.Start)
+	begin(facts.PhaseListPodSandbox, res.Start)
 	sandboxes, err := l.rt.ListPodSandbox(ctx)
 	res.End = time.Now()
 	res.ListPodSandbox = res.End.Sub(res.Start)
 	var containers []*cri.Entry
 	if err == nil {
 		at := res.End
-		begin(health.PhaseListContainers, at)
+		begin(facts.PhaseListContainers, at)
 		containers, err = l.rt.ListContainers(ctx)
 		res.End = time.Now()
 		res.ListContainers = res.End.Sub(at)
@@ -183,7 +183,7 @@ func (l *Loop) relist(parent context.Context) {
 		}
 		s.Inspections, s.Extra = nil, nil
 	})
-	listed, res := l.list(parent, func(s *Snapshot) *health.InFlight { return &s.Relist })
+	listed, res := l.list(parent, func(s *Snapshot) *facts.InFlight { return &s.Relist })
 	if parent.Err() != nil {
 		return // plegd is stopping
 	}
@@ -232,7 +232,7 @@ func (s *Snapshot) listed(now *lists, res *Result, counted bool) {
 		return
 	}
 	failed := s.Failures > 0 || s.Beside.Failures > 0
-	if failed || res.End.Sub(res.Start) >= health.HangAfter {
+	if failed || res.End.Sub(res.Start) >= facts.HangAfter {
 		s.AnsweredSince = res.End
 	}
 	if res.Start.After(s.Listed) {
@@ -260,7 +260,7 @@ func (l *Loop) end(res *Result) {
 			s.Failures++
 		}
 		s.Last = res
-		s.Relist, s.Inspections, s.Extra = health.InFlight{}, nil, nil
+		s.Relist, s.Inspections, s.Extra = facts.InFlight{}, nil, nil
 	})
 	l.obs.RelistDone(res.Serial, res.Err == nil)
 	l.ended.Send()

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // gone is the state of an id that is not listed.
@@ -66,7 +66,7 @@ func (p *pod) state(id string) cri.State {
 type lists struct {
 	sandboxes, containers []*cri.Entry
 	pods                  map[string]*pod
-	counts                *health.Pods
+	counts                *facts.Pods
 }
 
 // of reports whether l was made of these lists: an unchanged list is the last slice.
@@ -103,7 +103,7 @@ func group(sandboxes, containers []*cri.Entry) *lists {
 			p.items = append(p.items, e)
 		}
 	}
-	l.counts = &health.Pods{Running: len(ready), Containers: states}
+	l.counts = &facts.Pods{Running: len(ready), Containers: states}
 	return l
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // both are the loop and the obvious kubelet on one runtime.
@@ -245,13 +245,13 @@ func TestListHangsDuringInspections(t *testing.T) {
 		w.hang(cri.OpListContainers)
 		b.to(22*time.Second, 0)
 		s := b.l.Snapshot()
-		if s.Beside.Phase != health.PhaseListContainers || time.Since(s.Beside.PhaseStart) > 2*time.Second || s.Relist.Phase != health.PhaseInspect {
+		if s.Beside.Phase != facts.PhaseListContainers || time.Since(s.Beside.PhaseStart) > 2*time.Second || s.Relist.Phase != facts.PhaseInspect {
 			t.Errorf("%+v", s.Beside)
 		}
 		b.to(50*time.Second, 0)
 		w.release("pod003")
 		b.to(60*time.Second, 0)
-		if s = b.l.Snapshot(); s.Relist.Phase != health.PhaseListContainers || s.Beside.Phase != health.PhaseListContainers {
+		if s = b.l.Snapshot(); s.Relist.Phase != facts.PhaseListContainers || s.Beside.Phase != facts.PhaseListContainers {
 			t.Errorf("%s %+v", s.Relist.Phase, s.Beside)
 		}
 		t.Logf("the list beside hangs for %s, the round's for %s", time.Since(s.Beside.PhaseStart).Round(time.Second), time.Since(s.Relist.PhaseStart).Round(time.Second))

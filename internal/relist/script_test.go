@@ -10,7 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -124,7 +124,7 @@ func drain(l *Loop) (out []Event) {
 
 // failed is an error of a call that package cri would return.
 func failed(op string, code string) error {
-	return &health.CallError{Operation: op, Code: code, Message: "scripted"}
+	return &facts.CallError{Operation: op, Code: code, Message: "scripted"}
 }
 
 // sandbox and container are list entries of a pod called after its uid.

@@ -3,7 +3,7 @@ package relist
 import (
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // recentLists is the number of list times in a snapshot.
@@ -17,7 +17,7 @@ type Snapshot struct {
 	Attempts uint64
 	Ready    bool
 	// Relist is the relist under way, zero between two. It has no counts of pods.
-	Relist health.InFlight
+	Relist facts.InFlight
 	// Period is the time from the end of a relist to the start of the next one.
 	Period time.Duration
 	// Evented is true while the loop relies on events.
@@ -47,12 +47,12 @@ type Snapshot struct {
 	// Reinspect counts the pods that wait for reinspection.
 	Reinspect int
 	// Pods counts the pods and containers of the last lists, nil before the first.
-	Pods *health.Pods
+	Pods *facts.Pods
 }
 
 // Listing is a pair of lists beside the relists.
 type Listing struct {
-	health.InFlight // zero between two
+	facts.InFlight // zero between two
 
 	// Failures counts the failed pairs since a list last succeeded, Last is the
 	// last of them.
@@ -62,7 +62,7 @@ type Listing struct {
 
 // Result is a relist that ended.
 type Result struct {
-	health.RelistResult
+	facts.RelistResult
 
 	// Inspections holds every inspection of the relist.
 	Inspections []*Inspection

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/viewtest"
@@ -71,13 +71,13 @@ const leak = "api-7d9f8b6c5-x2x4v"
 
 // leaking is a snapshot with the name in every text but the fixed words of states,
 // severities and kinds, and the runtime's name and version.
-func leaking() health.Snapshot {
+func leaking() facts.Snapshot {
 	s := viewtest.Filled("get container payments/" + leak + ": no such task")
-	s.PlegdVersion, s.State = "1.0.0", health.StateUnhealthy
-	s.Active = append(s.Active, health.Active{ID: "RuntimeUnresponsive", Severity: health.SeverityCritical, Evidence: []string{leak}})
-	s.Active[0].Severity, s.Reason = health.SeverityWarning, "RuntimeUnresponsive"
+	s.PlegdVersion, s.State = "1.0.0", facts.StateUnhealthy
+	s.Active = append(s.Active, facts.Active{ID: "RuntimeUnresponsive", Severity: facts.SeverityCritical, Evidence: []string{leak}})
+	s.Active[0].Severity, s.Reason = facts.SeverityWarning, "RuntimeUnresponsive"
 	s.Facts.Runtime.Name, s.Facts.Runtime.Version = "containerd", "2.4.2"
-	s.Culprit = &health.Link{Kind: health.KindContainer, Name: leak}
+	s.Culprit = &facts.Link{Kind: facts.KindContainer, Name: leak}
 	s.KubeletMessage = "[container runtime is down, container runtime network not ready: NetworkReady=false reason:X message:" + leak + "]"
 	return s
 }
@@ -112,17 +112,17 @@ func TestNoNameLeaks(t *testing.T) {
 // TestNoNameInCulprit: /metrics and the summary name the kind of any culprit
 // and no container.
 func TestNoNameInCulprit(t *testing.T) {
-	for _, l := range []health.Link{
-		{Kind: health.KindCall}, {Kind: health.KindContainer}, {Kind: health.KindPod}, {Kind: health.KindMount},
-		{Kind: health.KindKernel}, {Kind: health.KindCgroup, Name: "/kubepods.slice/kubepods-pod" + leak + ".slice"},
-		{Kind: health.KindShim, Name: "containerd-shim"},
+	for _, l := range []facts.Link{
+		{Kind: facts.KindCall}, {Kind: facts.KindContainer}, {Kind: facts.KindPod}, {Kind: facts.KindMount},
+		{Kind: facts.KindKernel}, {Kind: facts.KindCgroup, Name: "/kubepods.slice/kubepods-pod" + leak + ".slice"},
+		{Kind: facts.KindShim, Name: "containerd-shim"},
 	} {
 		l.Pod, l.RuntimeID, l.Evidence = leak, leak, leak
 		if l.Name == "" {
 			l.Name = leak
 		}
 		s := viewtest.Stalled()
-		s.Culprit, s.Chain = &l, []health.Link{l}
+		s.Culprit, s.Chain = &l, []facts.Link{l}
 		for _, path := range []string{view.PathMetrics, view.PathStatus, "/"} {
 			text := answer(testHandler(viewtest.NewSource(s), false), path).Body.String()
 			if strings.Contains(text, leak) || !strings.Contains(text, string(l.Kind)) {

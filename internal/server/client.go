@@ -16,7 +16,7 @@ import (
 
 	"github.com/prometheus/common/config"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
@@ -64,21 +64,21 @@ func (c *Client) Validate() error {
 
 // Status asks for the status. A daemon that does not accept the client as local or
 // authenticated answers with its public summary; the snapshot is nil then.
-func (c *Client) Status(ctx context.Context) (*health.Snapshot, *view.Public, error) {
+func (c *Client) Status(ctx context.Context) (*facts.Snapshot, *view.Public, error) {
 	var p view.Public
 	body, err := c.ask(ctx, "its status", view.PathStatus, &p)
 	switch {
 	case err != nil:
 		return nil, nil, err
-	case p.SchemaVersion != health.SchemaVersion:
+	case p.SchemaVersion != facts.SchemaVersion:
 		return nil, nil, fmt.Errorf("ask plegd for its status: it answers in version %d of the document "+
 			"and this command reads %d; restart plegd, or use the command of its version (%s)",
-			p.SchemaVersion, health.SchemaVersion, plain.Text(p.PlegdVersion))
+			p.SchemaVersion, facts.SchemaVersion, plain.Text(p.PlegdVersion))
 	case p.Public:
 		return nil, &p, nil
 	}
-	s := new(health.Snapshot)
-	return s, nil, health.Unmarshal(body, s)
+	s := new(facts.Snapshot)
+	return s, nil, facts.Unmarshal(body, s)
 }
 
 // Incidents asks for the heads of the incidents, newest first.
@@ -102,7 +102,7 @@ func (c *Client) Incident(ctx context.Context, id string) (*incident.Incident, e
 func (c *Client) ask(ctx context.Context, what, path string, v any) ([]byte, error) {
 	body, err := c.Get(ctx, path)
 	if err == nil {
-		if err = health.Unmarshal(body, v); err != nil {
+		if err = facts.Unmarshal(body, v); err != nil {
 			err = fmt.Errorf("%s answers with something else than plegd's JSON (%w): is it plegd?", c.name(), err)
 		}
 	}

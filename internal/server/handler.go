@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/view"
@@ -29,7 +29,7 @@ const (
 // that the relist loop waits for.
 type Source interface {
 	// Snapshot returns the newest snapshot with its ages as of now.
-	Snapshot(now time.Time) health.Snapshot
+	Snapshot(now time.Time) facts.Snapshot
 	// Incidents returns the heads of the incidents, newest first. The slice is
 	// shared and must not be changed.
 	Incidents() []incident.Summary
@@ -98,13 +98,13 @@ func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 	if message != "" {
 		line += "\nkubelet: " + plain.Text(message)
 	}
-	writeProbe(w, v.State != health.StateUnhealthy, line, line)
+	writeProbe(w, v.State != facts.StateUnhealthy, line, line)
 }
 
 // healthy is plegd's own liveness.
 func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
 	writeProbe(w, h.Judged == nil || h.now().Sub(h.Judged()) <= judgeTimeout, "plegd is alive",
-		"plegd is stuck: nothing was judged for "+health.Seconds(judgeTimeout))
+		"plegd is stuck: nothing was judged for "+facts.Seconds(judgeTimeout))
 }
 
 // ready reports whether the first relist has been attempted.
@@ -121,7 +121,7 @@ func writeProbe(w http.ResponseWriter, ok bool, yes, no string) {
 	}
 }
 
-func (h *handler) snapshot() *health.Snapshot {
+func (h *handler) snapshot() *facts.Snapshot {
 	s := h.src.Snapshot(h.now())
 	s.PlegdVersion, s.Node, s.Previous = h.Build.Version, h.Node, nil
 	return &s

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -19,7 +19,7 @@ func TestHandler(t *testing.T) {
 	hostile.KubeletMessage = "network: \x1b[2J\nhealthy"
 	for _, tt := range []struct {
 		name, method, path string
-		snap               health.Snapshot
+		snap               facts.Snapshot
 		code               int
 		contentType        string
 		body               []string
@@ -79,15 +79,15 @@ func TestHandler(t *testing.T) {
 // TestStatusDocument keeps the example in the documentation true. A status is read back
 // as it was, and a value that is not known is absent, and not 0.
 func TestStatusDocument(t *testing.T) {
-	body := func(s health.Snapshot) string {
+	body := func(s facts.Snapshot) string {
 		return answer(testHandler(viewtest.NewSource(s), true), view.PathStatus).Body.String()
 	}
 	h := testHandler(viewtest.NewSource(viewtest.Degraded()), true, func(o *HandlerOptions) { o.Node = "worker-7" })
 	viewtest.Golden(t, viewtest.DocsDir+"api/status.json", answer(h, view.PathStatus).Body.String())
-	for name, want := range map[string]health.Snapshot{
+	for name, want := range map[string]facts.Snapshot{
 		"starting": viewtest.Starting(), "healthy": viewtest.Healthy(), "degraded": viewtest.Degraded(), "unhealthy": viewtest.Unhealthy(),
 	} {
-		var got health.Snapshot
+		var got facts.Snapshot
 		dec := json.NewDecoder(strings.NewReader(body(want)))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&got); err != nil || dec.More() {

@@ -27,7 +27,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -67,7 +67,7 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Source reports whether every endpoint is served, and if not, why; ok is false
 // before the first attempt.
-func (s *Server) Source() (health.Source, bool) {
+func (s *Server) Source() (facts.Source, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var why []string
@@ -76,7 +76,7 @@ func (s *Server) Source() (health.Source, bool) {
 			why = append(why, e.err.Error())
 		}
 	}
-	return health.Source{Up: len(why) == 0, At: s.at, Err: strings.Join(why, "; ")}, !s.at.IsZero()
+	return facts.Source{Up: len(why) == 0, At: s.at, Err: strings.Join(why, "; ")}, !s.at.IsZero()
 }
 
 // Run serves until ctx is done, and then returns nil. An endpoint that cannot be

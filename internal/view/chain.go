@@ -5,17 +5,17 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // chain is the chain of waiting, from the kubelet to the culprit. The call that hangs alone
 // is in the evidence.
-func chain(s *health.Snapshot) Section {
+func chain(s *facts.Snapshot) Section {
 	out := Section{ID: "chain", Title: "Wait chain", Kind: Chain, Column: 2}
 	if s.Culprit == nil && s.ChainEnd == "" {
 		return out
 	}
-	if len(s.Chain) > 0 && s.Chain[0].Kind == health.KindCall {
+	if len(s.Chain) > 0 && s.Chain[0].Kind == facts.KindCall {
 		out.Rows = []Row{{Label: "kubelet", Text: "(its relist makes the same call)"}}
 	}
 	for i := range s.Chain {
@@ -36,7 +36,7 @@ func chain(s *health.Snapshot) Section {
 const shownID = 13
 
 // link names a link, without its kind, and its state.
-func link(l *health.Link) string {
+func link(l *facts.Link) string {
 	who := Say(l.Name)
 	if l.PID != 0 {
 		who += fmt.Sprintf(" (pid %d)", l.PID)
@@ -56,7 +56,7 @@ func link(l *health.Link) string {
 
 // culpritTerm names the last link of the chain, its pod and the symptom. That link is the
 // culprit unless the chain ends before it.
-func culpritTerm(s *health.Snapshot) Row {
+func culpritTerm(s *facts.Snapshot) Row {
 	out := Row{Label: "Culprit", Mark: MarkCulprit}
 	if s.ChainEnd != "" {
 		out = Row{Label: "Last link"}
@@ -66,7 +66,7 @@ func culpritTerm(s *health.Snapshot) Row {
 	}
 	l := *s.Culprit
 	for _, before := range slices.Backward(s.Chain) {
-		if k := before.Kind; l.Pod == "" && (k == health.KindContainer || k == health.KindPod) && before.Name != l.Name {
+		if k := before.Kind; l.Pod == "" && (k == facts.KindContainer || k == facts.KindPod) && before.Name != l.Name {
 			l.Pod = before.Name
 		}
 	}
@@ -79,7 +79,7 @@ func culpritTerm(s *health.Snapshot) Row {
 
 // Culprit names the last link of the chain and its state, shortly, and does not escape them;
 // the name of a path is left out where names is false.
-func Culprit(l *health.Link, names bool) string {
+func Culprit(l *facts.Link, names bool) string {
 	out := string(l.Kind)
 	switch {
 	case l.PID != 0:
@@ -91,12 +91,12 @@ func Culprit(l *health.Link, names bool) string {
 }
 
 // BesideChain returns the evidence that the links of the chain do not show.
-func BesideChain(s *health.Snapshot, evidence []string) []string {
+func BesideChain(s *facts.Snapshot, evidence []string) []string {
 	if s.Culprit == nil && s.ChainEnd == "" {
 		return evidence
 	}
 	return slices.DeleteFunc(slices.Clone(evidence), func(e string) bool {
-		return strings.HasPrefix(e, "no further: ") || slices.ContainsFunc(s.Chain, func(l health.Link) bool {
+		return strings.HasPrefix(e, "no further: ") || slices.ContainsFunc(s.Chain, func(l facts.Link) bool {
 			return l.Evidence != "" && strings.HasSuffix(e, " "+l.Evidence)
 		})
 	})

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -30,7 +30,7 @@ const (
 // document, so that each fact has one phrase.
 type Document struct {
 	Node  string
-	State health.State
+	State facts.State
 	// Title is the primary reason, or a few words where there is none; Detail is how severe
 	// it is and since when.
 	Title, Detail string
@@ -162,7 +162,7 @@ func shorten(s string, n int) string {
 // WriteJSON writes v as indented JSON, with durations in seconds and without characters
 // that a terminal interprets. It writes nothing if v cannot be encoded.
 func WriteJSON(w io.Writer, v any) error {
-	b, err := health.Marshal(v)
+	b, err := facts.Marshal(v)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 func TestHistory(t *testing.T) {
@@ -18,9 +18,9 @@ func TestHistory(t *testing.T) {
 	h.Add(at(2), 7*time.Millisecond, true)
 	h.Add(at(3), 2*time.Millisecond, false)
 	h.Add(at(11), time.Second, true)
-	h.Judged(at(11), health.StateDegraded) // the worst one counts
-	h.Judged(at(12), health.StateHealthy)
-	want := []RelistBin{{}, {Slowest: 7 * time.Millisecond, Relists: 3, Failed: 1}, {}, {Slowest: time.Second, Relists: 1, State: health.StateDegraded}}
+	h.Judged(at(11), facts.StateDegraded) // the worst one counts
+	h.Judged(at(12), facts.StateHealthy)
+	want := []RelistBin{{}, {Slowest: 7 * time.Millisecond, Relists: 3, Failed: 1}, {}, {Slowest: time.Second, Relists: 1, State: facts.StateDegraded}}
 	if diff := cmp.Diff(want, last(12, 4)); diff != "" {
 		t.Error(diff)
 	}

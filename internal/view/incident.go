@@ -5,16 +5,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 )
 
 // wallTime is the format of a moment.
 const wallTime = "2006-01-02 15:04:05 MST"
 
-// float prints a number of seconds as health.Seconds prints a duration.
+// float prints a number of seconds as facts.Seconds prints a duration.
 func float(seconds float64) string {
-	return health.Seconds(time.Duration(seconds * float64(time.Second)))
+	return facts.Seconds(time.Duration(seconds * float64(time.Second)))
 }
 
 // Incidents returns a table of incidents.
@@ -44,10 +44,10 @@ func outcome(s *incident.Summary) string {
 
 // Incident returns one incident in full. now is the present snapshot, for an incident that
 // is open; an empty one where that is not known.
-func Incident(one *incident.Incident, now *health.Snapshot) *Document {
+func Incident(one *incident.Incident, now *facts.Snapshot) *Document {
 	r := reason(one.Reason)
 	d := &Document{
-		State: health.State(Say(string(one.State))), Detail: outcome(&one.Summary),
+		State: facts.State(Say(string(one.State))), Detail: outcome(&one.Summary),
 		Title: Say(one.Reason), Reason: r.ID, Meaning: r.Meaning,
 		Clock: Clock{Big: float(one.Duration), Small: []string{lasted(one)}},
 		Node:  Say(now.Node), Version: Say(now.PlegdVersion), At: now.At, Live: one.Closed == nil,
@@ -97,7 +97,7 @@ func notReadyFor(one *incident.Incident) string {
 			to = one.Timeline[i+1].Offset
 		}
 		pending = ""
-		if s := m.Snapshot; !s.NodeReady && s.State != health.StateStarting {
+		if s := m.Snapshot; !s.NodeReady && s.State != facts.StateStarting {
 			total += max(0, to-m.Offset)
 			if s.ReadyIn != nil {
 				pending = "; Ready again with the status update after the end, " + window(s.ReadyIn, s.ReadyInLatest)
@@ -130,7 +130,7 @@ func ending(one *incident.Incident) []Row {
 func timeline(one *incident.Incident) Section {
 	out := Section{ID: "moments", Title: "What happened when", Kind: Terms}
 	if one.TimelineDropped > 0 {
-		out.Note = health.Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
+		out.Note = facts.Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
 	}
 	for _, m := range one.Timeline {
 		s := m.Snapshot
@@ -140,7 +140,7 @@ func timeline(one *incident.Incident) Section {
 		if primary.ID != "" {
 			row.Text += ": " + Say(s.Reason)
 		}
-		if s.State != health.StateHealthy {
+		if s.State != facts.StateHealthy {
 			row.Text += "; " + outlook(s)
 		}
 		for _, a := range others {

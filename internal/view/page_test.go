@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -56,11 +56,11 @@ func render(t *testing.T, path string, d *Document) (source string, elements map
 }
 
 // recent are ten minutes that end with a stall since s was last seen.
-func recent(s *health.Snapshot) []RelistBin {
+func recent(s *facts.Snapshot) []RelistBin {
 	bins := make([]RelistBin, HistoryBins)
 	for i := range bins {
 		if s.LastSeen.After(s.At.Add(time.Duration(i+1-HistoryBins) * historyBin)) {
-			bins[i] = RelistBin{Slowest: time.Duration(9+i*7%13) * time.Millisecond, Relists: 5, State: health.StateHealthy}
+			bins[i] = RelistBin{Slowest: time.Duration(9+i*7%13) * time.Millisecond, Relists: 5, State: facts.StateHealthy}
 		}
 	}
 	return bins

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -15,31 +16,31 @@ import (
 // through Say.
 
 // age says how long ago t was.
-func age(s *health.Snapshot, t time.Time) string {
+func age(s *facts.Snapshot, t time.Time) string {
 	if t.IsZero() {
 		return "never"
 	}
-	return health.Seconds(s.Age(t)) + " ago"
+	return facts.Seconds(s.Age(t)) + " ago"
 }
 
 // since says for how long something has been so.
-func since(s *health.Snapshot, t time.Time) string { return "for " + health.Seconds(s.Age(t)) }
+func since(s *facts.Snapshot, t time.Time) string { return "for " + facts.Seconds(s.Age(t)) }
 
 // countdown prints the time left in whole seconds, rounded up: 0 is over.
 func countdown(d time.Duration) string {
 	if s := math.Ceil(d.Seconds()); s > 0 && s < 60 {
 		return fmt.Sprintf("%.0fs", s)
 	}
-	return health.Seconds((d + time.Second - 1).Truncate(time.Second))
+	return facts.Seconds((d + time.Second - 1).Truncate(time.Second))
 }
 
 // outlook is the prediction: whether the kubelet manages pods, and what the API
 // shows for how long.
-func outlook(s *health.Snapshot) string {
+func outlook(s *facts.Snapshot) string {
 	switch {
-	case s.State == health.StateUnknown:
+	case s.State == facts.StateUnknown:
 		return "none: plegd cannot see the runtime, others may"
-	case s.State == health.StateStarting && !s.NodeReady:
+	case s.State == facts.StateStarting && !s.NodeReady:
 		return "none yet: no relist has succeeded"
 	}
 	out := managing(s) + "; " + apiShows(s)
@@ -52,7 +53,7 @@ func outlook(s *health.Snapshot) string {
 	return out
 }
 
-func managing(s *health.Snapshot) string {
+func managing(s *facts.Snapshot) string {
 	switch {
 	case s.RulesFailIn == nil:
 		return "managing pods"
@@ -65,7 +66,7 @@ func managing(s *health.Snapshot) string {
 	}
 }
 
-func apiShows(s *health.Snapshot) string {
+func apiShows(s *facts.Snapshot) string {
 	switch {
 	case s.NodeReady && s.ReadyIn != nil:
 		return "the API may show NotReady until the next status update, " + window(s.ReadyIn, s.ReadyInLatest)
@@ -95,7 +96,7 @@ func window(earliest, latest *time.Duration) string {
 }
 
 // kubelet describes the node's kubelet itself.
-func kubelet(s *health.Snapshot) string {
+func kubelet(s *facts.Snapshot) string {
 	p, k := s.Facts.Evidence.KubeletProcess, s.Facts.Evidence.Kubelet
 	var parts []string
 	switch {
@@ -135,53 +136,53 @@ func kubelet(s *health.Snapshot) string {
 }
 
 // lastSeen says when the last successful relist started.
-func lastSeen(s *health.Snapshot) string {
-	threshold := "threshold " + health.Seconds(s.Threshold)
+func lastSeen(s *facts.Snapshot) string {
+	threshold := "threshold " + facts.Seconds(s.Threshold)
 	if s.LastSeen.IsZero() {
 		return "never; " + threshold
 	}
-	out := health.Seconds(s.LastSeenAge) + " ago; " + threshold
+	out := facts.Seconds(s.LastSeenAge) + " ago; " + threshold
 	if !s.ModelledLastSeen.IsZero() && s.ModelledAge > s.LastSeenAge+s.Facts.Config.RelistPeriod {
-		out += "; the kubelet's own pace: " + health.Seconds(s.ModelledAge) + " ago"
+		out += "; the kubelet's own pace: " + facts.Seconds(s.ModelledAge) + " ago"
 	}
 	return out
 }
 
 // inFlight says what the relist under way is doing; empty between two.
-func inFlight(s *health.Snapshot) string {
+func inFlight(s *facts.Snapshot) string {
 	f := s.Facts.Relist.InFlight
 	if f == nil {
 		return ""
 	}
-	out := "under way for " + health.Seconds(s.Age(f.Start)) + " in " + Say(string(f.Phase))
+	out := "under way for " + facts.Seconds(s.Age(f.Start)) + " in " + Say(string(f.Phase))
 	if f.Pods > 0 {
-		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, health.Count(f.Pods, "pod", "pods"))
+		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, facts.Count(f.Pods, "pod", "pods"))
 	}
 	return out
 }
 
 // lastRelist says how the last relist went.
-func lastRelist(s *health.Snapshot) string {
+func lastRelist(s *facts.Snapshot) string {
 	l := s.Facts.Relist.Last
 	if l == nil {
 		return "none has ended yet"
 	}
-	took := health.Seconds(l.End.Sub(l.Start))
+	took := facts.Seconds(l.End.Sub(l.Start))
 	if l.Err != nil {
 		return fmt.Sprintf("failed after %s in %s: %s (%d in a row)", took, Say(l.Err.Operation), Say(l.Err.Code),
 			s.Facts.Relist.Failures)
 	}
-	return fmt.Sprintf("took %s: lists %s + %s, %s inspected (%d failed)", took, health.Seconds(l.ListPodSandbox),
-		health.Seconds(l.ListContainers), health.Count(l.Inspected, "pod", "pods"), l.Failed)
+	return fmt.Sprintf("took %s: lists %s + %s, %s inspected (%d failed)", took, facts.Seconds(l.ListPodSandbox),
+		facts.Seconds(l.ListContainers), facts.Count(l.Inspected, "pod", "pods"), l.Failed)
 }
 
 // errorCause says why a call failed.
-func errorCause(e *health.CallError) string {
+func errorCause(e *facts.CallError) string {
 	return strings.TrimSuffix(Say(e.Code)+": "+Say(e.Message), ": ")
 }
 
 // statusCheck says how the runtime's Status calls went.
-func statusCheck(s *health.Snapshot) string {
+func statusCheck(s *facts.Snapshot) string {
 	c, pending, failed := &s.Facts.Status, "", ""
 	if !c.InFlightSince.IsZero() {
 		pending = "a call is under way " + since(s, c.InFlightSince)
@@ -193,7 +194,7 @@ func statusCheck(s *health.Snapshot) string {
 		condition("NetworkReady", c.NetworkReady), pending, failed)
 }
 
-func condition(name string, c *health.Condition) string {
+func condition(name string, c *facts.Condition) string {
 	switch {
 	case c == nil:
 		return name + " unknown"
@@ -204,18 +205,18 @@ func condition(name string, c *health.Condition) string {
 }
 
 // dial says how the last fresh dial of a socket went.
-func dial(s *health.Snapshot, p *health.Probe) string {
+func dial(s *facts.Snapshot, p *facts.Probe) string {
 	if p.At.IsZero() {
 		return "none yet"
 	}
 	if p.OK {
-		return "answered " + age(s, p.At) + " within " + health.Seconds(p.Connect+p.Settings+p.RPC)
+		return "answered " + age(s, p.At) + " within " + facts.Seconds(p.Connect+p.Settings+p.RPC)
 	}
 	return fmt.Sprintf("failed %s: %s (%d in a row)", age(s, p.At), Say(health.ProbeText(p)), max(1, p.Failures))
 }
 
 // runtime says which runtime answers, and where.
-func runtime(s *health.Snapshot) string {
+func runtime(s *facts.Snapshot) string {
 	r, e := &s.Facts.Runtime, &s.Facts.Endpoint
 	name := strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
 	if e.Path == "" {
@@ -226,19 +227,19 @@ func runtime(s *health.Snapshot) string {
 
 // process describes the process behind the socket, and its accept queue; empty
 // while neither is known.
-func process(s *health.Snapshot) string {
+func process(s *facts.Snapshot) string {
 	e, throttled, restarts := &s.Facts.Evidence, "", ""
 	if c := e.Cgroup; c != nil && c.Throttled >= 0.01 {
 		throttled = fmt.Sprintf("throttled for %.2fs a second", c.Throttled)
 	}
 	if p := e.Process; p != nil && p.RestartsTotal > 0 {
-		restarts = health.Count(p.RestartsTotal, "restart seen", "restarts seen")
+		restarts = facts.Count(p.RestartsTotal, "restart seen", "restarts seen")
 	}
 	return joined(server(s, &e.Hop), throttled, restarts)
 }
 
 // server describes a process that serves a socket.
-func server(s *health.Snapshot, h *health.Hop) string {
+func server(s *facts.Snapshot, h *facts.Hop) string {
 	var id, state, queue, frozen string
 	if p := h.Process; p != nil {
 		id = fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm))
@@ -246,7 +247,7 @@ func server(s *health.Snapshot, h *health.Hop) string {
 		case !p.Alive:
 			id += " is gone"
 		case !p.Start.IsZero():
-			id += ", up " + health.Seconds(s.Age(p.Start))
+			id += ", up " + facts.Seconds(s.Age(p.Start))
 		}
 		if p.Alive {
 			state = health.ProcessText(p)
@@ -266,7 +267,7 @@ func server(s *health.Snapshot, h *health.Hop) string {
 
 // hops describes the processes behind the runtime that its calls pass through, a line for
 // each; empty for most runtimes.
-func hops(s *health.Snapshot) (out []string) {
+func hops(s *facts.Snapshot) (out []string) {
 	for i := range s.Facts.Evidence.Hops {
 		h, answer := &s.Facts.Evidence.Hops[i], ""
 		if h.Answer != nil {
@@ -278,7 +279,7 @@ func hops(s *health.Snapshot) (out []string) {
 }
 
 // missing names the sources of evidence that do not answer, and why.
-func missing(s *health.Snapshot) string {
+func missing(s *facts.Snapshot) string {
 	var parts []string
 	sources := s.Facts.Evidence.Sources
 	for _, name := range slices.Sorted(maps.Keys(sources)) {

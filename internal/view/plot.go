@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // HistoryBins is the number of bins of the history: ten minutes, twice as long as the
@@ -24,7 +24,7 @@ type RelistBin struct {
 	Slowest time.Duration `json:"slowest,omitempty"`
 	Relists int           `json:"relists,omitempty"`
 	Failed  int           `json:"failed,omitempty"`
-	State   health.State  `json:"state,omitempty"`
+	State   facts.State   `json:"state,omitempty"`
 }
 
 // History holds the relists and verdicts of the last ten minutes.
@@ -62,7 +62,7 @@ func (h *History) Add(now time.Time, took time.Duration, ok bool) {
 }
 
 // Judged adds the verdict of now.
-func (h *History) Judged(now time.Time, state health.State) {
+func (h *History) Judged(now time.Time, state facts.State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b := h.bin(now); state.Rank() > b.State.Rank() {
@@ -110,13 +110,13 @@ type Plot struct {
 type Bar struct {
 	Top, Height float64
 	Class       string
-	State       health.State
+	State       facts.State
 	took        time.Duration
 }
 
 // newPlot draws the last minutes; nil if there is nothing to draw. A relist that took longer
 // than a bin is drawn in each bin that it covers, with its age at that time.
-func newPlot(s *health.Snapshot, bins []RelistBin) *Plot {
+func newPlot(s *facts.Snapshot, bins []RelistBin) *Plot {
 	if len(bins) == 0 {
 		return nil
 	}
@@ -148,10 +148,10 @@ func newPlot(s *health.Snapshot, bins []RelistBin) *Plot {
 		p.Ticks = append(p.Ticks, s.At.Add(-left).UTC().Format("15:04"))
 	}
 	p.Ticks = append(p.Ticks, "now")
-	p.Summary = fmt.Sprintf("%s ended, %d of them failed; the slowest took %s", health.Count(ended, "relist", "relists"),
-		failed, health.Seconds(max(slowest, inFlight)))
+	p.Summary = fmt.Sprintf("%s ended, %d of them failed; the slowest took %s", facts.Count(ended, "relist", "relists"),
+		failed, facts.Seconds(max(slowest, inFlight)))
 	if inFlight > 0 {
-		p.Summary += "; one is under way for " + health.Seconds(inFlight)
+		p.Summary += "; one is under way for " + facts.Seconds(inFlight)
 	}
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -19,7 +20,7 @@ type Public struct {
 	PlegdVersion  string    `json:"plegd_version,omitzero"`
 	At            time.Time `json:"at"`
 
-	State   health.State   `json:"state"`
+	State   facts.State    `json:"state"`
 	Since   time.Time      `json:"since,omitzero"`
 	Reason  string         `json:"reason"`
 	Symptom string         `json:"symptom,omitzero"`
@@ -29,7 +30,7 @@ type Public struct {
 	Next  string   `json:"next,omitzero"`
 	Steps []string `json:"steps,omitempty"`
 
-	health.Predicted `json:"kubelet"`
+	facts.Predicted  `json:"kubelet"`
 	NotReadyIn       *time.Duration `json:"not_ready_in_seconds,omitzero"`
 	NotReadyInLatest *time.Duration `json:"not_ready_in_latest_seconds,omitzero"`
 	LastSeenAge      time.Duration  `json:"last_seen_age_seconds,omitzero"`
@@ -38,18 +39,18 @@ type Public struct {
 
 // PublicReason is an active reason.
 type PublicReason struct {
-	ID       string          `json:"id"`
-	Severity health.Severity `json:"severity"`
-	Since    time.Time       `json:"since"`
+	ID       string         `json:"id"`
+	Severity facts.Severity `json:"severity"`
+	Since    time.Time      `json:"since"`
 }
 
 // PublicLink is the last link of the chain of waiting.
 type PublicLink struct {
-	Kind health.LinkKind `json:"kind"`
+	Kind facts.LinkKind `json:"kind"`
 }
 
 // NewPublic returns the summary of s.
-func NewPublic(s *health.Snapshot) *Public {
+func NewPublic(s *facts.Snapshot) *Public {
 	r := reason(s.Reason)
 	p := &Public{
 		Public: true, SchemaVersion: s.SchemaVersion, PlegdVersion: s.PlegdVersion, At: s.At, State: s.State, Since: s.Since,
@@ -72,9 +73,9 @@ func NewPublic(s *health.Snapshot) *Public {
 }
 
 // Snapshot returns a snapshot that holds what the summary does.
-func (p *Public) Snapshot() *health.Snapshot {
-	var s health.Snapshot
-	if b, err := health.Marshal(p); err == nil {
+func (p *Public) Snapshot() *facts.Snapshot {
+	var s facts.Snapshot
+	if b, err := facts.Marshal(p); err == nil {
 		_ = s.UnmarshalJSON(b) // the names are the same
 	}
 	return &s
@@ -98,7 +99,7 @@ func (p *Public) Document() *Document {
 
 // Line returns the verdict that this process has made in one line: state, reason or -, and
 // the prediction while something points to NotReady.
-func Line(s *health.Snapshot) string {
+func Line(s *facts.Snapshot) string {
 	out := string(s.State) + " " + cmp.Or(s.Reason, "-")
 	if s.RulesFailIn != nil || s.NotReadyIn != nil {
 		out += "; " + outlook(s)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -14,7 +14,7 @@ const maxIncidents = 10
 
 // Content is what the status of a node is made from.
 type Content struct {
-	Snapshot *health.Snapshot
+	Snapshot *facts.Snapshot
 	// Incidents are listed, newest first.
 	Incidents []incident.Summary
 	// Recent are the last ten minutes; without bins there is no plot.
@@ -22,12 +22,12 @@ type Content struct {
 }
 
 // headlines stand where no reason is active.
-var headlines = map[health.State]string{
-	health.StateHealthy:   "All is well",
-	health.StateStarting:  "Starting",
-	health.StateUnknown:   "plegd cannot see the runtime",
-	health.StateDegraded:  "No reason was found",
-	health.StateUnhealthy: "No reason was found",
+var headlines = map[facts.State]string{
+	facts.StateHealthy:   "All is well",
+	facts.StateStarting:  "Starting",
+	facts.StateUnknown:   "plegd cannot see the runtime",
+	facts.StateDegraded:  "No reason was found",
+	facts.StateUnhealthy: "No reason was found",
 }
 
 // Status returns the status of a node.
@@ -36,7 +36,7 @@ func Status(c Content) *Document {
 	primary, others := splitReasons(&s.Verdict)
 	r := reason(primary.ID)
 	d := &Document{
-		Node: Say(s.Node), State: health.State(Say(string(s.State))), Title: headlines[s.State],
+		Node: Say(s.Node), State: facts.State(Say(string(s.State))), Title: headlines[s.State],
 		Reason: r.ID, Meaning: r.Meaning, Clock: newClock(s), Version: Say(s.PlegdVersion), At: s.At, Live: true,
 	}
 	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(s.Steps), Column: 1}
@@ -70,12 +70,12 @@ func Status(c Content) *Document {
 	return d
 }
 
-func severity(s *health.Snapshot, a health.Active) string {
+func severity(s *facts.Snapshot, a facts.Active) string {
 	return Say(string(a.Severity)) + ", " + since(s, a.Since)
 }
 
 // splitReasons returns the primary reason, an empty one if there is none, and the others.
-func splitReasons(v *health.Verdict) (primary health.Active, others []health.Active) {
+func splitReasons(v *facts.Verdict) (primary facts.Active, others []facts.Active) {
 	if len(v.Active) > 0 && v.Active[0].ID == v.Reason {
 		return v.Active[0], v.Active[1:]
 	}
@@ -93,7 +93,7 @@ func (c Clock) Low() float64 { return c.Limit.Seconds() / 6 }
 // High is described with Low.
 func (c Clock) High() float64 { return c.Limit.Seconds() * .99 }
 
-func newClock(s *health.Snapshot) Clock {
+func newClock(s *facts.Snapshot) Clock {
 	var c Clock
 	if !s.LastSeen.IsZero() {
 		c.Age, c.Limit, c.Of = s.LastSeenAge, s.Threshold, "successful relist"
@@ -108,9 +108,9 @@ func newClock(s *health.Snapshot) Clock {
 	}
 	small := "by the model of the kubelet"
 	switch left := s.NotReadyIn; {
-	case s.State == health.StateUnknown:
+	case s.State == facts.StateUnknown:
 		c.Big, small = "unknown", "plegd cannot see the runtime; the kubelet may"
-	case !s.NodeReady && s.State == health.StateStarting:
+	case !s.NodeReady && s.State == facts.StateStarting:
 		c.Big, small = "starting", "no relist has succeeded yet"
 	case !s.NodeReady:
 		c.Big = "NotReady"
@@ -123,13 +123,13 @@ func newClock(s *health.Snapshot) Clock {
 	}
 	c.Small = []string{small}
 	if c.Limit > 0 {
-		c.Small = append(c.Small, health.Seconds(c.Age)+" of "+health.Seconds(c.Limit)+" since the last "+c.Of)
+		c.Small = append(c.Small, facts.Seconds(c.Age)+" of "+facts.Seconds(c.Limit)+" since the last "+c.Of)
 	}
 	return c
 }
 
 // stateSection is the state of each part of plegd and of the runtime.
-func stateSection(s *health.Snapshot) Section {
+func stateSection(s *facts.Snapshot) Section {
 	last, now := Row{Label: "Relist", Text: lastRelist(s)}, inFlight(s)
 	if now != "" {
 		last.Label, last.Text = "", "the last one "+last.Text
@@ -147,17 +147,17 @@ func stateSection(s *health.Snapshot) Section {
 }
 
 // operations are the calls to the runtime.
-func operations(s *health.Snapshot) Section {
+func operations(s *facts.Snapshot) Section {
 	out := Section{ID: "operations", Title: "Calls to the runtime", Kind: Table, Column: 2,
 		Heads: []string{"Call", "Last OK", "Took", "In flight", "Last error"}}
 	for _, name := range slices.Sorted(maps.Keys(s.Facts.Calls)) {
 		c := s.Facts.Calls[name]
 		row := Row{Cells: []string{shorten(Say(name), 24), age(s, c.LastOK), "", "", ""}}
 		if !c.LastOK.IsZero() {
-			row.Cells[2] = health.Seconds(c.LastOKDuration)
+			row.Cells[2] = facts.Seconds(c.LastOKDuration)
 		}
 		if !c.InFlightSince.IsZero() {
-			row.Cells[3] = health.Seconds(s.Age(c.InFlightSince))
+			row.Cells[3] = facts.Seconds(s.Age(c.InFlightSince))
 		}
 		if c.LastErr != nil {
 			row.Cells[4] = shorten(Say(c.LastErr.Code), 20)
@@ -177,7 +177,7 @@ func operations(s *health.Snapshot) Section {
 const slowAfter = time.Second
 
 // pods are the inspections that are stuck, have failed or were slow.
-func pods(s *health.Snapshot) Section {
+func pods(s *facts.Snapshot) Section {
 	out := Section{ID: "pods", Title: "Slow pods", Kind: Table, Heads: []string{"Pod", "Took", "In", "Result"}}
 	r := &s.Facts.Relist
 	seen := map[string]bool{}
@@ -187,14 +187,14 @@ func pods(s *health.Snapshot) Section {
 		case took == 0:
 			took, result = s.Age(p.Start), "under way"
 		case p.Err != nil:
-			result = "failed " + health.Count(max(1, p.Failures), "time", "times")
+			result = "failed " + facts.Count(max(1, p.Failures), "time", "times")
 		}
 		if took < slowAfter && p.Err == nil || seen[p.UID+result] {
 			continue
 		}
 		seen[p.UID+result] = true
 		name := shorten(Say(p.Namespace+"/"+p.Name), 48)
-		row := Row{Cells: []string{name, health.Seconds(took), shorten(Say(p.Operation), 18), result}}
+		row := Row{Cells: []string{name, facts.Seconds(took), shorten(Say(p.Operation), 18), result}}
 		if p.Err != nil {
 			row.Mark, row.Sub = MarkBad, []string{errorCause(p.Err)}
 		}

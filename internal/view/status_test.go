@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestPhrases has the phrases of incomplete and of unusual snapshots.
@@ -17,54 +17,54 @@ func TestPhrases(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return at.Add(-d) }
 	from, by, over := 52*time.Second, 64*time.Second, time.Duration(0)
 	for _, tt := range []struct {
-		phrase func(*health.Snapshot) string
-		change func(*health.Snapshot, *health.Evidence)
+		phrase func(*facts.Snapshot) string
+		change func(*facts.Snapshot, *facts.Evidence)
 		want   string
 	}{
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) {}, "managing pods; the API shows Ready"},
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) { s.State = health.StateUnknown }, "none: plegd cannot see the runtime, others may"},
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) { s.State, s.NodeReady = health.StateStarting, false }, "none yet: no relist has succeeded"},
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) {}, "managing pods; the API shows Ready"},
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) { s.State = facts.StateUnknown }, "none: plegd cannot see the runtime, others may"},
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) { s.State, s.NodeReady = facts.StateStarting, false }, "none yet: no relist has succeeded"},
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) {
 			s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest = &from, &from, &by
 		}, "managing pods for another 52s; the API still shows Ready for 52s to 1m04s, if nothing changes"},
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) {
 			s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest, s.SyncLoopAllowed = &over, &from, &from, false
 		}, "not managing pods; the API still shows Ready for 52s, if nothing changes"},
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) {
 			s.RulesFailIn, s.NotReadyIn, s.NodeReady = &over, &over, false
 		},
 			"the pod network is down; the API shows NotReady"},
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) {
 			s.NodeReady, s.ReadyIn, s.ReadyInLatest = false, &from, &by
 		},
 			"managing pods; the API shows NotReady until the next status update, in 52s to 1m04s"},
-		{outlook, func(s *health.Snapshot, _ *health.Evidence) {
+		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) {
 			s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest, s.SyncLoopAllowed = &over, &over, &by, false
 		}, "not managing pods; the API may still show Ready, for 1m04s at most"},
-		{kubelet, func(*health.Snapshot, *health.Evidence) {}, "none is seen on this node"},
-		{kubelet, func(_ *health.Snapshot, e *health.Evidence) { e.Kubelet = &health.Kubelet{Refused: true} },
+		{kubelet, func(*facts.Snapshot, *facts.Evidence) {}, "none is seen on this node"},
+		{kubelet, func(_ *facts.Snapshot, e *facts.Evidence) { e.Kubelet = &facts.Kubelet{Refused: true} },
 			"none is seen on this node; its healthz fails"},
-		{kubelet, func(s *health.Snapshot, e *health.Evidence) {
-			e.KubeletProcess, s.Started = &health.KubeletProcess{PID: 7}, ago(time.Hour)
-			e.Kubelet = &health.Kubelet{Seen: true, OK: true, LastSeen: ago(2 * time.Second)}
+		{kubelet, func(s *facts.Snapshot, e *facts.Evidence) {
+			e.KubeletProcess, s.Started = &facts.KubeletProcess{PID: 7}, ago(time.Hour)
+			e.Kubelet = &facts.Kubelet{Seen: true, OK: true, LastSeen: ago(2 * time.Second)}
 		}, "pid 7; started 1h00m ago; its healthz answers ok; its own PLEG was last seen 2.0s ago"},
-		{kubelet, func(_ *health.Snapshot, e *health.Evidence) {
-			e.Kubelet = &health.Kubelet{Seen: true, Detail: "syncloop failed", FailedSince: ago(9 * time.Second)}
+		{kubelet, func(_ *facts.Snapshot, e *facts.Evidence) {
+			e.Kubelet = &facts.Kubelet{Seen: true, Detail: "syncloop failed", FailedSince: ago(9 * time.Second)}
 		}, "its healthz fails for 9.0s: syncloop failed"},
-		{process, func(*health.Snapshot, *health.Evidence) {}, ""},
-		{process, func(_ *health.Snapshot, e *health.Evidence) { e.Queue = &health.Queue{Listening: true, Limit: 4096} }, "queue 0 of 4096"},
-		{process, func(_ *health.Snapshot, e *health.Evidence) {
-			e.Process, e.Queue = &health.Process{PID: 812, Comm: "containerd", RestartsTotal: 1}, &health.Queue{}
+		{process, func(*facts.Snapshot, *facts.Evidence) {}, ""},
+		{process, func(_ *facts.Snapshot, e *facts.Evidence) { e.Queue = &facts.Queue{Listening: true, Limit: 4096} }, "queue 0 of 4096"},
+		{process, func(_ *facts.Snapshot, e *facts.Evidence) {
+			e.Process, e.Queue = &facts.Process{PID: 812, Comm: "containerd", RestartsTotal: 1}, &facts.Queue{}
 		}, "pid 812 containerd is gone; nobody listens; 1 restart seen"},
-		{process, func(_ *health.Snapshot, e *health.Evidence) {
-			e.Process = &health.Process{PID: 812, Comm: "x", Alive: true, OpenFDs: 4, MaxFDs: 9, Threads: map[string]int{"T": 3}}
-			e.Cgroup = &health.Cgroup{Frozen: true, Throttled: .25}
+		{process, func(_ *facts.Snapshot, e *facts.Evidence) {
+			e.Process = &facts.Process{PID: 812, Comm: "x", Alive: true, OpenFDs: 4, MaxFDs: 9, Threads: map[string]int{"T": 3}}
+			e.Cgroup = &facts.Cgroup{Frozen: true, Throttled: .25}
 		}, "pid 812 x; descriptors 4 of 9, all 3 threads are stopped; its cgroup is frozen; throttled for 0.25s a second"},
-		{missing, func(_ *health.Snapshot, e *health.Evidence) {
-			e.Sources = map[string]health.Source{"queue": {Err: "b", Kept: true}, "node": {Err: "a"}, "process": {Up: true}}
+		{missing, func(_ *facts.Snapshot, e *facts.Evidence) {
+			e.Sources = map[string]facts.Source{"queue": {Err: "b", Kept: true}, "node": {Err: "a"}, "process": {Up: true}}
 		}, "node: a; queue: b; its last sample still counts"},
 	} {
-		s := health.Snapshot{At: at, Verdict: health.Verdict{State: health.StateHealthy, SyncLoopAllowed: true, Predicted: health.Predicted{NodeReady: true}}}
+		s := facts.Snapshot{At: at, Verdict: facts.Verdict{State: facts.StateHealthy, SyncLoopAllowed: true, Predicted: facts.Predicted{NodeReady: true}}}
 		tt.change(&s, &s.Facts.Evidence)
 		if got := tt.phrase(&s); got != tt.want {
 			t.Errorf("%q\nwant %q", got, tt.want)
@@ -79,7 +79,7 @@ func TestClockMeasuresTheDecidingRule(t *testing.T) {
 	for want, age := range map[string]struct{ relist, status time.Duration }{
 		"successful relist": {168 * time.Second, 3 * time.Second}, "good status check": {time.Second, 18 * time.Second},
 	} {
-		s := health.Snapshot{At: at, Verdict: health.Verdict{LastSeen: at, LastSeenAge: age.relist, Threshold: 3 * time.Minute}}
+		s := facts.Snapshot{At: at, Verdict: facts.Verdict{LastSeen: at, LastSeenAge: age.relist, Threshold: 3 * time.Minute}}
 		s.RulesFailIn, s.NodeReady, s.Facts.Status.LastGood = &left, true, at.Add(-age.status)
 		if c := newClock(&s); c.Of != want || c.Limit-c.Age != left {
 			t.Errorf("the bar measures %s of %s since the last %s, want the last %s", c.Age, c.Limit, c.Of, want)
@@ -89,15 +89,15 @@ func TestClockMeasuresTheDecidingRule(t *testing.T) {
 
 func TestPlot(t *testing.T) {
 	at := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
-	s := &health.Snapshot{At: at, Verdict: health.Verdict{Threshold: time.Second}}
-	s.Facts.Relist.InFlight = &health.InFlight{Start: at.Add(-71 * time.Second)}
+	s := &facts.Snapshot{At: at, Verdict: facts.Verdict{Threshold: time.Second}}
+	s.Facts.Relist.InFlight = &facts.InFlight{Start: at.Add(-71 * time.Second)}
 	if newPlot(s, nil) != nil {
 		t.Error("a plot of nothing")
 	}
 	bins := make([]RelistBin, HistoryBins)
-	bins[50] = RelistBin{Slowest: time.Millisecond, Relists: 5, State: health.StateHealthy}
-	bins[60] = RelistBin{Slowest: 12 * time.Second, Relists: 1, State: health.StateDegraded}
-	bins[61] = RelistBin{Slowest: time.Second, Relists: 5, Failed: 1, State: health.StateDegraded}
+	bins[50] = RelistBin{Slowest: time.Millisecond, Relists: 5, State: facts.StateHealthy}
+	bins[60] = RelistBin{Slowest: 12 * time.Second, Relists: 1, State: facts.StateDegraded}
+	bins[61] = RelistBin{Slowest: time.Second, Relists: 5, Failed: 1, State: facts.StateDegraded}
 	// The one of 12 s covers two bins before its own; the one under way 15 bins.
 	want := map[int]string{50: "ended", 58: "ended", 59: "ended", 60: "ended", 61: "failed"}
 	for i := 105; i < HistoryBins; i++ {

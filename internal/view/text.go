@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -109,9 +109,9 @@ const (
 	dim  = "2"
 )
 
-var stateColors = map[health.State]string{
-	health.StateHealthy: "1;32", health.StateDegraded: "1;33", health.StateUnhealthy: "1;31",
-	health.StateStarting: "1;34", health.StateUnknown: "1;34",
+var stateColors = map[facts.State]string{
+	facts.StateHealthy: "1;32", facts.StateDegraded: "1;33", facts.StateUnhealthy: "1;31",
+	facts.StateStarting: "1;34", facts.StateUnknown: "1;34",
 }
 
 func (t *writer) paint(color, s string) string {

@@ -9,13 +9,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
-func statusText(t *testing.T, s health.Snapshot, color bool) string {
+func statusText(t *testing.T, s facts.Snapshot, color bool) string {
 	t.Helper()
 	var b bytes.Buffer
 	must.Do(t, Status(Content{Snapshot: &s}).WriteText(&b, color))
@@ -23,20 +24,20 @@ func statusText(t *testing.T, s health.Snapshot, color bool) string {
 }
 
 // blind is a node whose runtime only plegd cannot see.
-func blind() health.Snapshot {
+func blind() facts.Snapshot {
 	s := viewtest.Healthy()
-	failed := &health.CallError{Operation: "list_podsandbox", Code: "Unavailable", Message: "permission denied"}
+	failed := &facts.CallError{Operation: "list_podsandbox", Code: "Unavailable", Message: "permission denied"}
 	s.Facts.Relist.LastSeen, s.Facts.Relist.Failures = viewtest.Ago(20*time.Second), 20
-	s.Facts.Relist.Last = &health.RelistResult{Start: viewtest.Ago(time.Second), End: viewtest.Ago(100 * time.Millisecond), Err: failed}
-	s.Facts.Dial = health.Dial{At: viewtest.T0, Cause: health.CausePermissionDenied, Detail: "permission denied for uid 100"}
+	s.Facts.Relist.Last = &facts.RelistResult{Start: viewtest.Ago(time.Second), End: viewtest.Ago(100 * time.Millisecond), Err: failed}
+	s.Facts.Dial = facts.Dial{At: viewtest.T0, Cause: facts.CausePermissionDenied, Detail: "permission denied for uid 100"}
 	s.Verdict = *health.Judge(&s.Facts, s.At, nil)
 	return s
 }
 
 // kubeletDown is a node on which nobody listens for the kubelet's healthz any more.
-func kubeletDown() health.Snapshot {
+func kubeletDown() facts.Snapshot {
 	s := viewtest.Healthy()
-	s.Facts.Evidence.Kubelet = &health.Kubelet{At: viewtest.T0, Seen: true, Refused: true, FailedSince: viewtest.Ago(90 * time.Second), AnsweredAt: viewtest.Ago(90 * time.Second)}
+	s.Facts.Evidence.Kubelet = &facts.Kubelet{At: viewtest.T0, Seen: true, Refused: true, FailedSince: viewtest.Ago(90 * time.Second), AnsweredAt: viewtest.Ago(90 * time.Second)}
 	s.Verdict = *health.Judge(&s.Facts, s.At, nil)
 	return s
 }
@@ -45,7 +46,7 @@ func kubeletDown() health.Snapshot {
 // pod, the prediction, the kubelet and what to do. The golden files have the rest.
 func TestStatusText(t *testing.T) {
 	for name, tt := range map[string]struct {
-		snap health.Snapshot
+		snap facts.Snapshot
 		want []string
 	}{
 		"starting":  {viewtest.Starting(), []string{"STARTING: Starting (info, for 1.2s) on worker-7", "Predicted  none yet", "Kubelet ", "Next       "}},
@@ -96,15 +97,15 @@ func TestColor(t *testing.T) {
 }
 
 // hostile is an incident, and its moment, with a text wherever something comes from outside.
-func hostile(text string) (*health.Snapshot, *incident.Incident) {
+func hostile(text string) (*facts.Snapshot, *incident.Incident) {
 	s := viewtest.Filled(text)
 	s.Active = append(s.Active, s.Active[0])
 	s.Chain[0].Name, s.Culprit.Evidence = "", ""
 	f := &s.Facts
-	f.Calls = map[string]health.Call{text: {LastFailed: s.At, LastErr: f.Calls["key"].LastErr}}
-	f.Evidence.Sources = map[string]health.Source{text: {Err: strings.Repeat(text, 1000)}}
+	f.Calls = map[string]facts.Call{text: {LastFailed: s.At, LastErr: f.Calls["key"].LastErr}}
+	f.Evidence.Sources = map[string]facts.Source{text: {Err: strings.Repeat(text, 1000)}}
 	one := viewtest.Incident()
-	one.ID, one.Reason, one.State, one.Outcome = text, text, health.State(text), incident.Outcome(text)
+	one.ID, one.Reason, one.State, one.Outcome = text, text, facts.State(text), incident.Outcome(text)
 	one.KubeletMessage, one.Ending, one.Timeline[0].Snapshot = text, []string{text}, &s
 	return &s, one
 }
@@ -148,10 +149,10 @@ func TestCommandsStayWhole(t *testing.T) {
 func TestIncidentText(t *testing.T) {
 	var b strings.Builder
 	one := viewtest.Incident()
-	must.Do(t, Incident(one, new(health.Snapshot)).WriteText(&b, false))
+	must.Do(t, Incident(one, new(facts.Snapshot)).WriteText(&b, false))
 	viewtest.Golden(t, "testdata/incident.golden", b.String())
 	b.Reset()
-	if err := Incident(&incident.Incident{Summary: one.Summary}, new(health.Snapshot)).WriteText(&b, false); err != nil || !strings.Contains(b.String(), "ShimStuck") {
+	if err := Incident(&incident.Incident{Summary: one.Summary}, new(facts.Snapshot)).WriteText(&b, false); err != nil || !strings.Contains(b.String(), "ShimStuck") {
 		t.Errorf("an incident without moments, as after a crash: %v\n%s", err, b.String())
 	}
 	b.Reset()

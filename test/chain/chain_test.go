@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -22,12 +22,12 @@ import (
 // link, and part of that link's name and of the reason why the rest is unknown.
 type want struct {
 	pids          []int
-	kind          health.LinkKind // "": a process
-	state         health.LinkState
+	kind          facts.LinkKind // "": a process
+	state         facts.LinkState
 	unknown, name string
 }
 
-func (w want) check(t *testing.T, c health.Chain) {
+func (w want) check(t *testing.T, c facts.Chain) {
 	t.Helper()
 	var pids []int
 	for _, l := range c.Links {
@@ -36,9 +36,9 @@ func (w want) check(t *testing.T, c health.Chain) {
 		}
 	}
 	if w.kind == "" {
-		w.kind = health.KindProcess
+		w.kind = facts.KindProcess
 	}
-	last := health.Link{}
+	last := facts.Link{}
 	if n := len(c.Links); n > 0 {
 		last = c.Links[n-1]
 	}
@@ -71,17 +71,17 @@ var waits = []struct {
 	name      string
 	processes []string
 	ends      int
-	through   []int            // between them, by place
-	state     health.LinkState // before the stop; "": asleep
-	fifo      bool             // the first path is one
-	unknown   string           // nothing is found, for this reason
+	through   []int           // between them, by place
+	state     facts.LinkState // before the stop; "": asleep
+	fifo      bool            // the first path is one
+	unknown   string          // nothing is found, for this reason
 }{
 	{name: "tracer", processes: []string{sleeps, "go trace"}, ends: 1},
 	{name: "FUSE server that does not read", processes: []string{"go fuse", `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`}},
 	{name: "FUSE server that waits for the next request", processes: []string{"go fusereads", `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`}},
 	{name: "fanotify agent", processes: []string{"go fanotify", `print "ready\n"; open(A,'<',"$ARGV[0]/file"); sleep 1000`}},
 	{name: "socket, no answer", processes: []string{listens + answers, connects + asks}},
-	{name: "socket, not read", processes: []string{listens + `accept(C,S); sleep 1000`, connects + `print "ready\n"; while (1) { syswrite(S,"x" x 4096) }`}, state: health.LinkUnread},
+	{name: "socket, not read", processes: []string{listens + `accept(C,S); sleep 1000`, connects + `print "ready\n"; while (1) { syswrite(S,"x" x 4096) }`}, state: facts.LinkUnread},
 	{name: "socket, not accepted", processes: []string{listens + `sleep 1000`, connects + asks}},
 	{name: "socket, full queue", processes: []string{strings.Replace(listens, "S,5", "S,0", 1) + `sleep 1000`, `print "ready\n"; while (1) { ` + strings.ReplaceAll(connects, "(S,", "($s[$i],") + `$i++ }`}},
 	{name: "TCP, no answer", processes: []string{listensTCP + answers, connectsTCP + asks}},
@@ -98,7 +98,7 @@ var waits = []struct {
 	{name: "two threads wait for the same", processes: []string{holds, "go flocks 0 0"}},
 	{name: "threads wait for different ones", processes: []string{holds, strings.ReplaceAll(holds, "[0]", "[1]"), "go flocks 0 1"}, unknown: "2 different things"},
 	{name: "threads wait for each other", processes: []string{"go deadlock"}},
-	{name: "the peer of a thread does not read", processes: []string{listens + `accept(C,S); sleep 1000`, "go dial"}, state: health.LinkUnread},
+	{name: "the peer of a thread does not read", processes: []string{listens + `accept(C,S); sleep 1000`, "go dial"}, state: facts.LinkUnread},
 }
 
 func TestWaits(t *testing.T) {
@@ -126,7 +126,7 @@ func TestWaits(t *testing.T) {
 				first = all[0]
 			}
 			all[0].endFirst(t)
-			w := want{pids: []int{first.pid}, state: health.LinkAsleep}
+			w := want{pids: []int{first.pid}, state: facts.LinkAsleep}
 			for _, i := range append(tt.through, tt.ends) {
 				if all[i] != first {
 					w.pids = append(w.pids, all[i].asleep(t).pid)
@@ -136,7 +136,7 @@ func TestWaits(t *testing.T) {
 				w.state = tt.state
 			}
 			if tt.unknown != "" {
-				w = want{pids: w.pids[:1], state: health.LinkUnknown, unknown: tt.unknown}
+				w = want{pids: w.pids[:1], state: facts.LinkUnknown, unknown: tt.unknown}
 			}
 			c := walked(t, first.pid)
 			if strings.Contains(c.Unknown, "listeners") {
@@ -149,7 +149,7 @@ func TestWaits(t *testing.T) {
 			}
 			if tt.unknown == "" {
 				all[tt.ends].stop(t)
-				w.state = health.LinkStopped
+				w.state = facts.LinkStopped
 				w.check(t, walked(t, first.pid))
 			}
 		})
@@ -182,7 +182,7 @@ func TestLoop(t *testing.T) {
 	fmt.Fprintln(b.in)
 	a.asleep(t)
 	b.asleep(t)
-	want{pids: []int{a.pid, b.pid}, state: health.LinkLoop}.check(t, walked(t, a.pid))
+	want{pids: []int{a.pid, b.pid}, state: facts.LinkLoop}.check(t, walked(t, a.pid))
 }
 
 // TestChildren: a process waits for a child, also for one that may not begin its program,
@@ -190,13 +190,13 @@ func TestLoop(t *testing.T) {
 func TestChildren(t *testing.T) {
 	parent := perl(t, `if (!($p=fork)) { exec "sleep","1000" } print "ready\n"; waitpid($p,0)`).asleep(t)
 	child := childOf(t, parent.pid)
-	want{pids: []int{parent.pid, child}, state: health.LinkAsleep, name: "sleep"}.check(t, walked(t, parent.pid))
+	want{pids: []int{parent.pid, child}, state: facts.LinkAsleep, name: "sleep"}.check(t, walked(t, parent.pid))
 	_ = unix.Kill(child, unix.SIGKILL)
 
 	parent = perl(t, `if (!($p=fork)) { exit } `+sleeps)
 	child = childOf(t, parent.pid)
 	eventually(t, func() bool { return strings.HasPrefix(state(child), "Z") })
-	want{pids: []int{child, parent.asleep(t).pid}, state: health.LinkAsleep}.check(t, walked(t, child))
+	want{pids: []int{child, parent.asleep(t).pid}, state: facts.LinkAsleep}.check(t, walked(t, child))
 
 	dir := filepath.Dir(socketPath(t))
 	run(t, "cp", "/bin/true", dir+"/true")
@@ -204,14 +204,14 @@ func TestChildren(t *testing.T) {
 	parent = program(t, "vfork", dir+"/true").asleep(t)
 	agent.endFirst(t)
 	agent.stop(t)
-	want{pids: []int{parent.pid, childOf(t, parent.pid), agent.pid}, state: health.LinkStopped}.check(t, walked(t, parent.pid))
+	want{pids: []int{parent.pid, childOf(t, parent.pid), agent.pid}, state: facts.LinkStopped}.check(t, walked(t, parent.pid))
 }
 
 func TestHostile(t *testing.T) {
 	p := perl(t, `open(C,'>',"/proc/self/comm"); print C "a\x1b[31m)\nS 1"; close C; `+sleeps)
 	p.stop(t)
 	c := walked(t, p.pid)
-	if len(c.Links) != 1 || strings.ContainsAny(c.Links[0].Name, "\x1b\n") || c.Links[0].State != health.LinkStopped {
+	if len(c.Links) != 1 || strings.ContainsAny(c.Links[0].Name, "\x1b\n") || c.Links[0].State != facts.LinkStopped {
 		t.Errorf("%+v", c)
 	}
 	if c := walked(t, 1<<22-1); c.Unknown == "" || len(c.Links) != 0 {

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	walk "github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -135,7 +135,7 @@ func socketPath(t *testing.T) string {
 }
 
 // walked is what the walker says of a process.
-func walked(t *testing.T, pid int) health.Chain {
+func walked(t *testing.T, pid int) facts.Chain {
 	t.Helper()
 	w := walk.New(proc.NewTable("/proc"), "/sys", nil)
 	c := w.Process(t.Context(), pid)
@@ -143,7 +143,7 @@ func walked(t *testing.T, pid int) health.Chain {
 	return c
 }
 
-func text(c health.Chain) string {
+func text(c facts.Chain) string {
 	var b strings.Builder
 	for _, l := range c.Links {
 		fmt.Fprintf(&b, "\n  %s %s pid %d %s: %s", l.Kind, l.Name, l.PID, l.State, l.Evidence)
@@ -155,7 +155,7 @@ func text(c health.Chain) string {
 }
 
 // unprivileged is what the walker says in a process of uid 65534.
-func unprivileged(t *testing.T, pid int) (c health.Chain) {
+func unprivileged(t *testing.T, pid int) (c facts.Chain) {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
 	lab.Must(t, err)

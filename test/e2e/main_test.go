@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -18,9 +19,9 @@ func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
 // The states of a verdict.
 const (
-	healthy   = string(health.StateHealthy)
-	degraded  = string(health.StateDegraded)
-	unhealthy = string(health.StateUnhealthy)
+	healthy   = string(facts.StateHealthy)
+	degraded  = string(facts.StateDegraded)
+	unhealthy = string(facts.StateUnhealthy)
 )
 
 const (

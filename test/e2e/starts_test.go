@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/lab"
@@ -63,7 +64,7 @@ func TestStartsDiscovered(t *testing.T) {
 	for i := range times {
 		output, code := runtime.Node().Run(nil, lab.Binary(t), "check", "--output=json", "--kubelet-healthz-url=", "--control-socket="+t.TempDir()+"/none")
 		var s lab.Status
-		if err := health.Unmarshal([]byte(output), &s); err != nil || !well(s) {
+		if err := facts.Unmarshal([]byte(output), &s); err != nil || !well(s) {
 			t.Errorf("check %d: exit code %d, %s %s, %v\n%s", i+1, code, s.State, s.Reason, err, output)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/lab"
@@ -50,7 +51,7 @@ type span struct{ from, to time.Time }
 // spans returns the times in which a reason was active in an incident.
 func spans(one *incident.Incident, reason string) (out []span) {
 	for i, m := range one.Timeline {
-		if !slices.ContainsFunc(m.Snapshot.Active, func(a health.Active) bool { return a.ID == reason }) {
+		if !slices.ContainsFunc(m.Snapshot.Active, func(a facts.Active) bool { return a.ID == reason }) {
 			continue
 		}
 		end := one.Updated

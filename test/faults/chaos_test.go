@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -99,7 +99,7 @@ func TestChaos(t *testing.T) {
 	c := &chaos{bench: b, r: rand.New(rand.NewPCG(uint64(seed), 0))}
 	c.run(time.Now().Add(length))
 
-	b.plegd.AwaitState(time.Minute, string(health.StateHealthy))
+	b.plegd.AwaitState(time.Minute, string(facts.StateHealthy))
 	time.Sleep(settle)
 	after := b.measure()
 	t.Logf("plegd before and after: %+v, %+v", before, after)
@@ -124,7 +124,7 @@ type chaos struct {
 func (c *chaos) run(until time.Time) {
 	for time.Now().Before(until) {
 		c.episode()
-		c.plegd.AwaitState(90*time.Second, string(health.StateHealthy))
+		c.plegd.AwaitState(90*time.Second, string(facts.StateHealthy))
 		time.Sleep(c.span(7, 12)) // longer than the rest of a fault
 	}
 }

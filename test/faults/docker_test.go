@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -15,8 +16,8 @@ import (
 var dockerFaults = []fault{
 	{
 		name: "dockerd without a descriptor, 400 idle connections", incident: "6 [moby 35961](https://github.com/moby/moby/issues/35961)",
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindProcess, PID: b.dockerd.Pid(), Name: "dockerd"}
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindProcess, PID: b.dockerd.Pid(), Name: "dockerd"}
 		},
 		next: func(b *bench) string { return fmt.Sprintf("At pid %d (", b.dockerd.Pid()) },
 		on:   onDocker,

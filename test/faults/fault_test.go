@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -30,7 +30,7 @@ type fault struct {
 	// evidence must stand in the evidence of want. culprit is the last link of the
 	// chain (zero fields are not compared), next must stand in the next step.
 	evidence, next func(*bench) string
-	culprit        func(*bench) health.Link
+	culprit        func(*bench) facts.Link
 	// onTheWay may be primary beside want until the fix, onTheWayBack from the fix on:
 	// reasons that are true at that moment. Any other primary reason fails the run.
 	onTheWay, onTheWayBack []string
@@ -175,7 +175,7 @@ func (b *bench) watch(f *fault) {
 	options.Flags = slices.Concat([]string{"--log.level=info"}, b.flags, options.Flags)
 	options.Files = b.files
 	b.plegd = lab.NewPlegd(b.t, b.socket, options)
-	b.plegd.AwaitState(time.Minute, string(health.StateHealthy))
+	b.plegd.AwaitState(time.Minute, string(facts.StateHealthy))
 }
 
 // unwatch ends plegd: the next run starts another one.

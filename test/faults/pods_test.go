@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -47,8 +48,8 @@ var podFaults = []fault{
 				wait()
 			}
 		},
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindHelper, PID: pidOf(b.file("cni", "slow-cni")), Name: "slow-cni"}
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindHelper, PID: pidOf(b.file("cni", "slow-cni")), Name: "slow-cni"}
 		},
 		next: func(b *bench) string { return fmt.Sprint(pidOf(b.file("cni", "slow-cni"))) },
 	},
@@ -67,8 +68,8 @@ var podFaults = []fault{
 				wait()
 			}
 		},
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindHelper, PID: pidOf(b.file("cni", "waiter"))}
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindHelper, PID: pidOf(b.file("cni", "waiter"))}
 		},
 		next: func(b *bench) string { return fmt.Sprintf("`kill %d`", pidOf(b.file("cni", "waiter"))) },
 	},
@@ -85,7 +86,7 @@ var podFaults = []fault{
 				wait()
 			}
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindHelper} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindHelper} },
 		next:    func(b *bench) string { return "`kill " },
 	},
 	behindList(fault{
@@ -120,7 +121,7 @@ var podFaults = []fault{
 			end := b.holdList()
 			return inTurn(thaw, end)
 		},
-		culprit: func(*bench) health.Link { return frozenWait },
+		culprit: func(*bench) facts.Link { return frozenWait },
 		next:    func(*bench) string { return "fsfreeze -u" },
 	}),
 	behindList(fault{
@@ -135,8 +136,8 @@ var podFaults = []fault{
 				end()
 			}
 		},
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindHelper, PID: b.updating(), Name: "runc"}
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindHelper, PID: b.updating(), Name: "runc"}
 		},
 		next:  func(b *bench) string { return fmt.Sprintf("`kill %d`", b.updating()) },
 		steps: []pasted{{holds: "ps -o pid", want: "update"}},
@@ -150,7 +151,7 @@ var podFaults = []fault{
 			end := b.holdList()
 			return inTurn(lift, end)
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
 		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
 	}),
 	{
@@ -174,8 +175,8 @@ var podFaults = []fault{
 				wait()
 			}
 		},
-		culprit: func(b *bench) health.Link {
-			return health.Link{Kind: health.KindHelper, PID: pidOf(b.file("cni", "slow-cni"))}
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindHelper, PID: pidOf(b.file("cni", "slow-cni"))}
 		},
 	},
 	{
@@ -191,7 +192,7 @@ var podFaults = []fault{
 	{
 		name: "FUSE server does not answer", want: health.RuntimeStorageStall, goal: 13 * time.Second, limit: 25 * time.Second,
 		evidence: func(*bench) string { return "fuse" },
-		culprit:  func(*bench) health.Link { return health.Link{Kind: health.KindProcess} },
+		culprit:  func(*bench) facts.Link { return facts.Link{Kind: facts.KindProcess} },
 		make: func(b *bench) func() {
 			dir := b.file(fmt.Sprintf("fuse-%d", time.Now().UnixNano()))
 			b.must(os.Mkdir(dir, 0o755))
@@ -217,7 +218,7 @@ var podFaults = []fault{
 			wait := b.startHostPod()
 			return inTurn(end, wait)
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
 	},
 	{
 		// Lists take 1 ms, and no pod starts.
@@ -237,12 +238,12 @@ var podFaults = []fault{
 			})
 			return inTurn(cont, wait)
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.LogReader()} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.LogReader()} },
 	},
 }
 
 // frozenWait is where a call with a path waits for a frozen file system.
-var frozenWait = health.Link{Kind: health.KindKernel, Name: "percpu_rwsem_wait", State: health.LinkBlocked}
+var frozenWait = facts.Link{Kind: facts.KindKernel, Name: "percpu_rwsem_wait", State: facts.LinkBlocked}
 
 // behindList completes a fault behind which ListContainers hangs.
 func behindList(f fault) fault {
@@ -254,8 +255,8 @@ func behindList(f fault) fault {
 	return f
 }
 
-func stoppedShim(b *bench) health.Link {
-	return health.Link{Kind: health.KindShim, PID: b.Shim(b.pods[0]), State: health.LinkStopped}
+func stoppedShim(b *bench) facts.Link {
+	return facts.Link{Kind: facts.KindShim, PID: b.Shim(b.pods[0]), State: facts.LinkStopped}
 }
 
 func continueShim(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.Shim(b.pods[0])) }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -36,7 +37,7 @@ var processFaults = []fault{
 		name: "parent cgroup frozen", want: health.RuntimeFrozen, goal: 3 * time.Second,
 		prepare:  func(b *bench) { b.group = lab.NewControlGroup(b.t, "freezer", b.Pid()).Above() },
 		make:     func(b *bench) func() { return freezeGroup(b.group) },
-		culprit:  func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
+		culprit:  func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
 		evidence: func(b *bench) string { return b.group.Path() },
 		steps:    []pasted{{holds: "echo THAWED", repairs: true}},
 	},
@@ -44,7 +45,7 @@ var processFaults = []fault{
 		// To continue it does nothing: its tracer has it.
 		name: "traced and stopped by a debugger", want: health.RuntimeFrozen, goal: 3 * time.Second,
 		make:    func(b *bench) func() { return b.helper("trace", fmt.Sprint(b.Pid())) },
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
 		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
 	},
 	{
@@ -71,7 +72,7 @@ var processFaults = []fault{
 			}
 			return inTurn(append(ends, func() { b.group.Shares(0) })...)
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindRuntime, PID: b.Pid()} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindRuntime, PID: b.Pid()} },
 		next:    func(*bench) string { return "Reserve CPU" },
 		steps:   []pasted{{holds: "ps -eLo cls", want: " sh"}},
 	},
@@ -87,7 +88,7 @@ var processFaults = []fault{
 			end := b.connect(1000) // each costs the runtime some kilobytes
 			return inTurn(lift, end, b.restartIfGone)
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindCgroup, Name: b.group.Path()} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
 		next:    func(*bench) string { return "aise the" },
 	},
 	{
@@ -115,7 +116,7 @@ var processFaults = []fault{
 			return inTurn(release, b.AwaitAnswer)
 		},
 		evidence: func(b *bench) string { return fmt.Sprintf("held by pid %d", b.other) },
-		culprit:  func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		culprit:  func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
 		next:     func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
 	},
 	{

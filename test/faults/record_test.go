@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 )
 
@@ -42,7 +42,7 @@ func (b *bench) record(f *fault, began time.Time) {
 	one, err := incident.ReadOne(dir, list[i].ID)
 	b.must(err)
 	one.PlegdVersion = "recorded"
-	text, err := health.Marshal(one)
+	text, err := facts.Marshal(one)
 	b.must(err)
 	for from, to := range map[string]string{b.socket: "/run/containerd/containerd.sock", filepath.Dir(b.socket): "/run/containerd"} {
 		text = bytes.ReplaceAll(text, []byte(from), []byte(to))

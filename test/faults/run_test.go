@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -198,7 +199,7 @@ func (f *fault) compare(b *bench, w *lab.Watch) (wrong []string) {
 }
 
 // explained returns the first difference between the cause and the row, "" for none.
-func (f *fault) explained(b *bench, s *health.Snapshot) string {
+func (f *fault) explained(b *bench, s *facts.Snapshot) string {
 	switch {
 	case s.Reason != f.want:
 		return "the reason is " + s.Reason
@@ -215,7 +216,7 @@ func (f *fault) explained(b *bench, s *health.Snapshot) string {
 }
 
 // cause prints the chain of a verdict.
-func cause(s *health.Snapshot) string {
+func cause(s *facts.Snapshot) string {
 	text := s.Reason + " behind " + s.Symptom
 	for _, l := range s.Chain {
 		text += fmt.Sprintf("\n  %s %s (pid %d) %s: %s", l.Kind, l.Name, l.PID, l.State, l.Evidence)
@@ -223,7 +224,7 @@ func cause(s *health.Snapshot) string {
 	return text + "\n  " + s.ChainEnd + "\n  " + s.Next
 }
 
-func isLike(got, want *health.Link) bool {
+func isLike(got, want *facts.Link) bool {
 	return got.Kind == want.Kind && (want.PID == 0 || got.PID == want.PID) && (want.State == "" || got.State == want.State) &&
 		strings.Contains(got.Name, want.Name)
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -199,7 +200,7 @@ var takeOvers = []fault{
 func secondAt(f fault) fault {
 	f.want, f.goal = health.RuntimeSocketTakenOver, 3*time.Second
 	f.evidence = func(b *bench) string { return fmt.Sprintf("pid %d (", b.second.Pid()) }
-	f.culprit = func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.second.Pid()} }
+	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.second.Pid()} }
 	f.next = func(b *bench) string { return fmt.Sprintf("pid %d", b.second.Pid()) }
 	return f
 }

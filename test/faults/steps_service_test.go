@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -141,16 +142,16 @@ func TestServiceSteps(t *testing.T) {
 
 // awaitInside waits until plegd in a systemd names one of some reasons; "" is a healthy
 // verdict.
-func awaitInside(t *testing.T, s *lab.Systemd, reasons ...string) *health.Snapshot {
+func awaitInside(t *testing.T, s *lab.Systemd, reasons ...string) *facts.Snapshot {
 	t.Helper()
-	var v health.Snapshot
+	var v facts.Snapshot
 	lab.Eventually(t, time.Minute, fmt.Sprintf("the reason is one of %q", reasons), func() error {
 		out, _ := s.TryRun("plegd", "status", "-o", "json") // the exit code is the verdict
-		v = health.Snapshot{}
-		if err := health.Unmarshal([]byte(out), &v); err != nil {
+		v = facts.Snapshot{}
+		if err := facts.Unmarshal([]byte(out), &v); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if !slices.Contains(reasons, v.Reason) || v.Reason == "" && v.State != health.StateHealthy {
+		if !slices.Contains(reasons, v.Reason) || v.Reason == "" && v.State != facts.StateHealthy {
 			return fmt.Errorf("%s %s", v.State, v.Reason)
 		}
 		return nil

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -68,7 +68,7 @@ type pasted struct {
 }
 
 // await waits for the fault's reason and returns the verdict.
-func (b *bench) await(f *fault) (s health.Snapshot) {
+func (b *bench) await(f *fault) (s facts.Snapshot) {
 	b.t.Helper()
 	lab.Eventually(b.t, f.limit, "plegd names "+f.want, func() (err error) {
 		if s, err = b.verdict(); err == nil && s.Reason != f.want {
@@ -80,13 +80,13 @@ func (b *bench) await(f *fault) (s health.Snapshot) {
 }
 
 // verdict asks plegd for everything that it knows.
-func (b *bench) verdict() (s health.Snapshot, err error) {
+func (b *bench) verdict() (s facts.Snapshot, err error) {
 	code, body, err := b.plegd.GetControl("/api/v1/status")
 	if err == nil && code != http.StatusOK {
 		err = fmt.Errorf("status %d", code)
 	}
 	if err == nil {
-		err = health.Unmarshal([]byte(body), &s)
+		err = facts.Unmarshal([]byte(body), &s)
 	}
 	return s, err
 }
@@ -112,7 +112,7 @@ func (b *bench) awaitGone(reason string) {
 var command = regexp.MustCompile("`([^`]+)`")
 
 // stepsFor are the commands of a verdict, with the node's values.
-func stepsFor(s *health.Snapshot) (out []string) {
+func stepsFor(s *facts.Snapshot) (out []string) {
 	for _, text := range append([]string{s.Next}, s.Steps...) {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			out = append(out, m[1])

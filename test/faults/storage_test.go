@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -54,11 +55,11 @@ var storageFaults = []fault{
 			wait := b.startPod()
 			return inTurn(thaw, wait)
 		},
-		culprit: func(b *bench) health.Link {
+		culprit: func(b *bench) facts.Link {
 			if b.Dockerd() != nil { // its mkdirat has the path in memory, which plegd does not read
-				return health.Link{Kind: health.KindKernel, State: health.LinkBlocked}
+				return facts.Link{Kind: facts.KindKernel, State: facts.LinkBlocked}
 			}
-			return health.Link{Kind: health.KindMount, State: health.LinkFrozen}
+			return facts.Link{Kind: facts.KindMount, State: facts.LinkFrozen}
 		},
 		next: func(*bench) string { return "fsfreeze -u" },
 	},
@@ -86,7 +87,7 @@ var storageFaults = []fault{
 			wait := b.startPod()
 			return inTurn(release, wait)
 		},
-		culprit: func(b *bench) health.Link { return health.Link{Kind: health.KindProcess, PID: b.other} },
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
 		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
 		steps: []pasted{
 			{holds: "ps -o pid", wantOf: func(b *bench) string { return fmt.Sprint(b.other) }},

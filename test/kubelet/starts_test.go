@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -57,13 +58,13 @@ func (l *lane) podStartsFailing() {
 			},
 		})
 	}
-	var named health.Active
+	var named facts.Active
 	lab.Eventually(t, 3*minute, "plegd names "+health.PodStartsFailing, func() error {
 		s, err := l.status()
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(s.Active, func(a health.Active) bool { return a.ID == health.PodStartsFailing })
+		i := slices.IndexFunc(s.Active, func(a facts.Active) bool { return a.ID == health.PodStartsFailing })
 		if i < 0 {
 			return fmt.Errorf("%s %s: %+v; kubelet: %+v", s.State, s.Reason, s.Active, s.Facts.Evidence.Kubelet)
 		}
@@ -80,7 +81,7 @@ func (l *lane) podStartsFailing() {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(s.Active, func(a health.Active) bool { return a.ID == health.PodStartsFailing }) {
+		if !slices.ContainsFunc(s.Active, func(a facts.Active) bool { return a.ID == health.PodStartsFailing }) {
 			return fmt.Errorf("%s %s: %+v", s.State, s.Reason, s.Active)
 		}
 		if !strings.Contains(lab.Tail(l.kubeletLog(), 5000), "is reserved for") {
@@ -96,7 +97,7 @@ func (l *lane) podStartsFailing() {
 		if err != nil {
 			return err
 		}
-		if s.State != health.StateHealthy || s.Facts.Pods == nil || s.Facts.Pods.Running < staticPods+netPods {
+		if s.State != facts.StateHealthy || s.Facts.Pods == nil || s.Facts.Pods.Running < staticPods+netPods {
 			return fmt.Errorf("%s %s, %+v", s.State, s.Reason, s.Facts.Pods)
 		}
 		return nil
@@ -110,6 +111,6 @@ func (l *lane) write(file, text string, mode os.FileMode) {
 }
 
 // status is all that plegd says.
-func (l *lane) status() (s health.Snapshot, err error) {
+func (l *lane) status() (s facts.Snapshot, err error) {
 	return s, lab.GetJSON(l.control, "http://plegd/api/v1/status", &s)
 }

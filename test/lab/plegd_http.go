@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // Status is the part of /api/v1/status that the tests read.
@@ -28,7 +28,7 @@ type Status struct {
 	} `json:"kubelet"`
 	LastSeen *time.Time `json:"last_seen"`
 	// The facts that the verdict is made from.
-	health.Facts `json:"facts"`
+	facts.Facts `json:"facts"`
 }
 
 // AwaitSources waits until sources of evidence are up, or are not.
@@ -106,7 +106,7 @@ func GetJSON(client *http.Client, url string, into any) error {
 	if err != nil {
 		return err
 	}
-	return health.Unmarshal([]byte(body), into)
+	return facts.Unmarshal([]byte(body), into)
 }
 
 // AwaitState waits until the verdict's state is one of these.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -134,11 +135,11 @@ func TestSoak(t *testing.T) {
 	n.cri = n.containerd.CRI(t)
 	n.pods = n.cri.RunPods(10, 1)
 	plegd := lab.NewPlegd(t, n.containerd.Socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})
-	plegd.AwaitState(time.Minute, string(health.StateHealthy))
+	plegd.AwaitState(time.Minute, string(facts.StateHealthy))
 	n.began = time.Now()
 	watch := lab.NewWatchOf(t, plegd.Log, watchPeriod, func() (lab.Status, error) {
 		s, err := plegd.Status()
-		s.Facts = health.Facts{} // not needed, and large
+		s.Facts = facts.Facts{} // not needed, and large
 		return s, err
 	})
 	done := n.live(whole)
@@ -168,7 +169,7 @@ func (n *node) live(whole time.Duration) (done []action) {
 // judge compares the intervals in which plegd was not healthy with the actions.
 func (n *node) judge(sights []lab.Sight, done []action) {
 	n.t.Helper()
-	isHealthy := func(s lab.Sight) bool { return s.State == string(health.StateHealthy) }
+	isHealthy := func(s lab.Sight) bool { return s.State == string(facts.StateHealthy) }
 	for len(sights) > 0 {
 		if isHealthy(sights[0]) {
 			sights = sights[1:]
@@ -184,11 +185,11 @@ func (n *node) judge(sights []lab.Sight, done []action) {
 		for _, s := range interval[:end] {
 			busy = busy || s.Busy
 			for _, r := range append(s.Reasons, lab.Reason{ID: s.Reason}) {
-				if r.ID != "" && r.Severity != string(health.SeverityInfo) {
+				if r.ID != "" && r.Severity != string(facts.SeverityInfo) {
 					reasons = append(reasons, r.ID)
 				}
 			}
-			if s.State != string(health.StateDegraded) {
+			if s.State != string(facts.StateDegraded) {
 				n.t.Errorf("%s: want degraded at most", text)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -95,7 +95,7 @@ func (n *node) awaitText(word string) {
 // status asks plegd over its control socket, with any exit status.
 func (n *node) status() (s lab.Status, err error) {
 	out, _ := n.TryRun("plegd", "status", "-o", "json")
-	if err = health.Unmarshal([]byte(out), &s); err != nil {
+	if err = facts.Unmarshal([]byte(out), &s); err != nil {
 		err = fmt.Errorf("plegd status -o json: %w\n%s", err, out)
 	}
 	return s, err

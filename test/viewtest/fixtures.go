@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/must"
@@ -32,7 +33,7 @@ var files embed.FS
 
 // load returns the snapshot of a file, each further one of which is a difference to the
 // ones before, with the verdict on its facts.
-func load(names ...string) (s health.Snapshot) {
+func load(names ...string) (s facts.Snapshot) {
 	for _, name := range names {
 		b, err := files.ReadFile("testdata/" + name + ".json")
 		if err != nil {
@@ -47,26 +48,26 @@ func load(names ...string) (s health.Snapshot) {
 }
 
 // Starting is a daemon that has just started and has found no runtime.
-func Starting() health.Snapshot { return load("starting") }
+func Starting() facts.Snapshot { return load("starting") }
 
 // Healthy is a quiet node.
-func Healthy() health.Snapshot { return load("healthy") }
+func Healthy() facts.Snapshot { return load("healthy") }
 
 // Degraded is a node on which a pod cannot be inspected.
-func Degraded() health.Snapshot { return load("healthy", "degraded") }
+func Degraded() facts.Snapshot { return load("healthy", "degraded") }
 
 // Unhealthy is a node whose runtime has hung for longer than the threshold.
-func Unhealthy() health.Snapshot { return load("healthy", "unhealthy") }
+func Unhealthy() facts.Snapshot { return load("healthy", "unhealthy") }
 
 // Stalled is a node whose list of containers waits for a stopped shim, before the kubelet
 // stops managing pods.
-func Stalled() health.Snapshot { return load("healthy", "stalled") }
+func Stalled() facts.Snapshot { return load("healthy", "stalled") }
 
 // Filled is a snapshot in which every text is the same, and every list and map has one
 // entry. All times are a minute ago.
-func Filled(text string) (s health.Snapshot) {
+func Filled(text string) (s facts.Snapshot) {
 	fill(reflect.ValueOf(&s).Elem(), text)
-	s.SchemaVersion, s.At = health.SchemaVersion, T0
+	s.SchemaVersion, s.At = facts.SchemaVersion, T0
 	return s
 }
 
@@ -102,14 +103,14 @@ func fill(v reflect.Value, text string) {
 type Source struct {
 	// List are the incidents.
 	List []incident.Summary
-	snap health.Snapshot
+	snap facts.Snapshot
 }
 
 // NewSource returns a source of s.
-func NewSource(s health.Snapshot) *Source { return &Source{snap: s} }
+func NewSource(s facts.Snapshot) *Source { return &Source{snap: s} }
 
 // Snapshot returns the snapshot, as of now.
-func (f *Source) Snapshot(now time.Time) health.Snapshot {
+func (f *Source) Snapshot(now time.Time) facts.Snapshot {
 	s := f.snap
 	s.At = now
 	return s
@@ -129,9 +130,9 @@ func Incident() *incident.Incident {
 	closed := T0
 	one := &incident.Incident{
 		Summary: incident.Summary{
-			SchemaVersion: health.SchemaVersion, PlegdVersion: "1.0.0", ID: IncidentID,
+			SchemaVersion: facts.SchemaVersion, PlegdVersion: "1.0.0", ID: IncidentID,
 			Outcome: incident.Recovered, Opened: Ago(80 * time.Second), Closed: &closed,
-			Duration: 80, State: health.StateUnhealthy, Reason: bad.Reason, Stored: true,
+			Duration: 80, State: facts.StateUnhealthy, Reason: bad.Reason, Stored: true,
 			Reasons: []incident.ReasonTimes{
 				{ID: bad.Reason, Primary: 47.5}, {ID: worse.Reason, Primary: 32.5},
 			},

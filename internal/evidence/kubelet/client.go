@@ -18,9 +18,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 // DefaultHealthz is where a kubelet answers unless it was told otherwise.
@@ -52,7 +52,7 @@ type Client struct {
 	answeredAt  time.Time          // when healthz was last asked and answered
 	values      map[string]float64 // the last metrics
 	// sandboxes and containers are its calls that start pods.
-	sandboxes, containers *health.StartCalls
+	sandboxes, containers *facts.StartCalls
 }
 
 // New returns a client. Validate has accepted the options.
@@ -68,11 +68,11 @@ func New(opts Options) *Client {
 // nothing is known by it: a request that the kubelet does not allow, a certificate that is
 // not trusted, a kubelet that has never answered. ErrNone where none is configured, or the
 // node has none.
-func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
+func (k *Client) Sample(ctx context.Context) (*facts.Kubelet, error) {
 	if k.healthz == nil && k.metrics == nil {
 		return nil, ErrNone
 	}
-	out := &health.Kubelet{At: time.Now(), OK: true}
+	out := &facts.Kubelet{At: time.Now(), OK: true}
 	if k.metrics != nil {
 		switch err := k.readMetrics(ctx, out); {
 		case err == nil:
@@ -100,7 +100,7 @@ func (k *Client) Sample(ctx context.Context) (*health.Kubelet, error) {
 }
 
 // readHealthz asks the kubelet's healthz. The error says why its state is not known.
-func (k *Client) readHealthz(ctx context.Context, out *health.Kubelet) error {
+func (k *Client) readHealthz(ctx context.Context, out *facts.Kubelet) error {
 	resp, err := k.healthz.get(ctx)
 	if err != nil {
 		out.Refused = errors.Is(err, syscall.ECONNREFUSED)
@@ -131,7 +131,7 @@ var errNeverAnswered = errors.New("connection refused, and it has never answered
 	"start the kubelet, or say in --kubelet-healthz-url where its healthz is")
 
 // readMetrics reads the kubelet's own last seen, and how its calls that start pods end.
-func (k *Client) readMetrics(ctx context.Context, out *health.Kubelet) error {
+func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	resp, err := k.metrics.get(ctx)
 	var values map[string]float64
 	if err == nil {

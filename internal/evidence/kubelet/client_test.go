@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // fakeKubelet is a kubelet whose answers the test sets.
@@ -85,7 +85,7 @@ func askKubelet(t *testing.T, opts Options) *Client {
 	return k
 }
 
-func mustGather(t *testing.T, k *Client) *health.Kubelet {
+func mustGather(t *testing.T, k *Client) *facts.Kubelet {
 	t.Helper()
 	v, err := k.Sample(t.Context())
 	if err != nil {
@@ -204,7 +204,7 @@ func metricsAfter(seen time.Time, bytes int) string {
 func TestKubeletMetrics(t *testing.T) {
 	f, s := startKubelet(t, nil)
 	k := askKubelet(t, Options{HealthzURL: s.URL + "/healthz", MetricsURL: s.URL + "/metrics"})
-	look := func(code int, body string) *health.Kubelet {
+	look := func(code int, body string) *facts.Kubelet {
 		t.Helper()
 		f.answer(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/metrics" {
@@ -285,7 +285,7 @@ kubelet_working_pods{config="runtime_only",lifecycle="sync",static="unknown"} 3
 func TestKubeletStarts(t *testing.T) {
 	f, s := startKubelet(t, nil)
 	k := askKubelet(t, Options{MetricsURL: s.URL})
-	look := func(total, errors int, seconds float64, waiting int) *health.StartCalls {
+	look := func(total, errors int, seconds float64, waiting int) *facts.StartCalls {
 		t.Helper()
 		f.answer(answers(http.StatusOK, startMetrics(total, errors, seconds, 10+waiting, 10)))
 		v := mustGather(t, k)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 func TestParseEndpoint(t *testing.T) {
@@ -79,7 +79,7 @@ func FuzzReadSettings(f *testing.F) {
 			t.Fatal(err)
 		}
 		args := append([]string{"kubelet", "--config=/config.yaml"}, strings.Split(string(b), "\x00")...)
-		if s, endpoint := ReadSettings(root, args); (endpoint != "") != (s.From[health.SettingEndpoint] != "") || s.NodeStatusPeriod < 0 {
+		if s, endpoint := ReadSettings(root, args); (endpoint != "") != (s.From[facts.SettingEndpoint] != "") || s.NodeStatusPeriod < 0 {
 			t.Errorf("%q: %+v", b, s)
 		}
 	})

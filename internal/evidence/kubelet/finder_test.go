@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -88,9 +88,9 @@ func (n *fixture) find(serves ...string) (Found, []string) {
 func TestFinderAsksTheKubelet(t *testing.T) {
 	const usual = defaultConfig
 	const config = "containerRuntimeEndpoint: unix:///run/from-config.sock\n"
-	byArgs := Found{Endpoint: health.Endpoint{Path: "/run/k.sock", Source: "the kubelet's arguments"}, Certain: true}
+	byArgs := Found{Endpoint: facts.Endpoint{Path: "/run/k.sock", Source: "the kubelet's arguments"}, Certain: true}
 	byFile := func(file string) Found {
-		return Found{Endpoint: health.Endpoint{Path: "/run/from-config.sock", Source: file}, Certain: true}
+		return Found{Endpoint: facts.Endpoint{Path: "/run/from-config.sock", Source: file}, Certain: true}
 	}
 	for _, tt := range []struct {
 		name  string

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -83,8 +83,8 @@ func parseMetrics(r io.Reader) (values map[string]float64, version string, err e
 // succeeded, nil for none: last as of the sample before, whose metrics before are. Counters
 // that fall are those of another kubelet.
 func startCalls(
-	last *health.StartCalls, operation string, before, now map[string]float64, at time.Time,
-) *health.StartCalls {
+	last *facts.StartCalls, operation string, before, now map[string]float64, at time.Time,
+) *facts.StartCalls {
 	rise := func(counter string) float64 {
 		return now[operations+counter+operation] - before[operations+counter+operation]
 	}
@@ -95,7 +95,7 @@ func startCalls(
 	case failed == 0:
 		return last
 	}
-	calls := *cmp.Or(last, &health.StartCalls{Since: at})
+	calls := *cmp.Or(last, &facts.StartCalls{Since: at})
 	calls.Errors, calls.LastError = calls.Errors+int(failed), at
 	calls.Longest = max(calls.Longest, time.Duration(rise("duration_seconds_sum")/failed*float64(time.Second)))
 	return &calls

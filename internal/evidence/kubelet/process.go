@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
 )
 
 // searchInterval is the age of the process table that a search accepts, and firstSearch
@@ -39,12 +39,12 @@ type Process struct {
 	Runtime  func() int
 
 	id    proc.ID
-	known *health.KubeletProcess
+	known *facts.KubeletProcess
 }
 
 // Sample returns the kubelet's process; ErrNone where there is none. Arguments and files
 // are read once for each start.
-func (k *Process) Sample(ctx context.Context) (*health.KubeletProcess, error) {
+func (k *Process) Sample(ctx context.Context) (*facts.KubeletProcess, error) {
 	maxAge := firstSearch
 	if k.id.PID != 0 {
 		maxAge = searchInterval
@@ -121,7 +121,7 @@ func ParseEndpoint(endpoint string) (string, error) {
 
 // Found is where the runtime's socket is.
 type Found struct {
-	health.Endpoint
+	facts.Endpoint
 	// Certain is true where the kubelet or a configuration named it. Serves is true where
 	// it is a usual place that serves runtime.v1: the kubelet may name another one.
 	Certain, Serves bool
@@ -159,10 +159,10 @@ func (f *Finder) Find(ctx context.Context) (found Found) {
 		searched(v.Problem)
 	}
 	if endpoint != "" {
-		from := v.From[health.SettingEndpoint]
+		from := v.From[facts.SettingEndpoint]
 		path, err := ParseEndpoint(endpoint)
 		if err == nil {
-			return Found{Endpoint: health.Endpoint{Path: path, Source: from}, Certain: len(kubelets) == 0 || args != nil}
+			return Found{Endpoint: facts.Endpoint{Path: path, Source: from}, Certain: len(kubelets) == 0 || args != nil}
 		}
 		searched(from + ": " + err.Error())
 	}
@@ -176,7 +176,7 @@ func (f *Finder) Find(ctx context.Context) (found Found) {
 			searched(path)
 		case f.Serves(ctx, f.Root+path):
 			const first = "the first usual place that serves runtime.v1"
-			return Found{Endpoint: health.Endpoint{Path: f.Root + path, Source: first}, Serves: true}
+			return Found{Endpoint: facts.Endpoint{Path: f.Root + path, Source: first}, Serves: true}
 		case found.Path == "":
 			found.Path, found.Source = f.Root+path, "the first usual place where there is a socket"
 		}

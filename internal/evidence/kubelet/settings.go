@@ -11,9 +11,9 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 const (
@@ -36,20 +36,20 @@ type config struct {
 // its runtime, "" for its default: its configuration file, then each *.conf of its drop-in
 // directory in order, then its arguments; a later one wins. root is put before every path;
 // "" outside tests. Problem says which file could not be read; the others count.
-func ReadSettings(root string, args []string) (v health.KubeletProcess, endpoint string) {
+func ReadSettings(root string, args []string) (v facts.KubeletProcess, endpoint string) {
 	v.From = map[string]string{}
 	set := func(c config, from string) {
 		if c.Endpoint != "" {
-			endpoint, v.From[health.SettingEndpoint] = c.Endpoint, from
+			endpoint, v.From[facts.SettingEndpoint] = c.Endpoint, from
 		}
 		if c.NodeStatusPeriod > 0 { // 0 leaves it as it is, as in the kubelet
-			v.NodeStatusPeriod, v.From[health.SettingNodeStatusPeriod] = c.NodeStatusPeriod, from
+			v.NodeStatusPeriod, v.From[facts.SettingNodeStatusPeriod] = c.NodeStatusPeriod, from
 		}
 		if c.RequestTimeout > 0 {
-			v.RequestTimeout, v.From[health.SettingRequestTimeout] = c.RequestTimeout, from
+			v.RequestTimeout, v.From[facts.SettingRequestTimeout] = c.RequestTimeout, from
 		}
 		if on, given := c.FeatureGates["EventedPLEG"]; given {
-			v.EventedPLEG, v.From[health.SettingEventedPLEG] = on, from
+			v.EventedPLEG, v.From[facts.SettingEventedPLEG] = on, from
 		}
 	}
 	file := proc.ArgValue(args, "config")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestSettings: arguments win over drop-ins, a later drop-in over an
@@ -37,11 +37,11 @@ func TestSettings(t *testing.T) {
 	}
 	got.Problem = ""
 	args := "the kubelet's arguments"
-	want := health.KubeletProcess{
+	want := facts.KubeletProcess{
 		NodeStatusPeriod: 45 * time.Second, RequestTimeout: 15 * time.Second,
 		From: map[string]string{
-			health.SettingEndpoint: args, health.SettingEventedPLEG: args,
-			health.SettingNodeStatusPeriod: "/etc/k/d/25/a.conf", health.SettingRequestTimeout: "/etc/k/config.yaml",
+			facts.SettingEndpoint: args, facts.SettingEventedPLEG: args,
+			facts.SettingNodeStatusPeriod: "/etc/k/d/25/a.conf", facts.SettingRequestTimeout: "/etc/k/config.yaml",
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

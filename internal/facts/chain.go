@@ -1,6 +1,7 @@
-package health
+package facts
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -118,3 +119,20 @@ func FingerprintWord(s string) string {
 	}, s)
 	return s[:min(len(s), 40)]
 }
+
+// First returns the link that a chain begins with, an empty one for none.
+func (c *Chain) First() *Link {
+	if c == nil || len(c.Links) == 0 {
+		return &Link{}
+	}
+	return &c.Links[0]
+}
+
+// IsList reports whether a link is a list.
+func (l *Link) IsList() bool { return l.Kind == KindCall && strings.HasPrefix(l.Name, "list_") }
+
+// IsInspection reports whether a link is a call for the status of a pod or container.
+func (l *Link) IsInspection() bool { return l.Kind == KindCall && strings.HasSuffix(l.Name, "_status") }
+
+// Who names the process of a link.
+func (l *Link) Who() string { return fmt.Sprintf("pid %d (%s)", l.PID, l.Name) }

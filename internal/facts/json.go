@@ -1,4 +1,4 @@
-package health
+package facts
 
 import (
 	"math"
@@ -10,7 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// In the JSON of this package's types durations are seconds, times RFC 3339 in UTC: encoding/json can write a
+// In the JSON of this package durations are seconds and times RFC 3339 in UTC: encoding/json can write a
 // time.Duration as nanoseconds only. Snapshot has the methods that make encoding/json do the same.
 
 // maxText is the most bytes of one string in a snapshot's JSON: a runtime may put anything into its messages.

@@ -1,4 +1,4 @@
-package health
+package facts
 
 import (
 	"fmt"
@@ -22,19 +22,19 @@ type CallError struct {
 // Error returns the error as text.
 func (e *CallError) Error() string { return fmt.Sprintf("%s: %s: %s", e.Operation, e.Code, e.Message) }
 
-// text is the error as evidence.
-func (e *CallError) text() string {
+// Text is the error as evidence.
+func (e *CallError) Text() string {
 	return fmt.Sprintf("%s failed: %s: %s", e.Operation, e.Code, e.Message)
 }
 
-// timedOut reports whether the call got no answer before its deadline; false for nil.
-func (e *CallError) timedOut() bool { return e != nil && e.Code == "DeadlineExceeded" }
+// TimedOut reports whether the call got no answer before its deadline; false for nil.
+func (e *CallError) TimedOut() bool { return e != nil && e.Code == "DeadlineExceeded" }
 
-// tooLarge reports whether an answer was refused for its size.
-func (e *CallError) tooLarge() bool { return e.Code == "ResourceExhausted" && e.Bytes > 0 }
+// TooLarge reports whether an answer was refused for its size.
+func (e *CallError) TooLarge() bool { return e.Code == "ResourceExhausted" && e.Bytes > 0 }
 
-// answered reports whether the runtime itself gave this error: it does answer; false for nil.
-func (e *CallError) answered() bool {
+// Answered reports whether the runtime itself gave this error: it does answer; false for nil.
+func (e *CallError) Answered() bool {
 	switch {
 	case e == nil:
 		return false

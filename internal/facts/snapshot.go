@@ -1,4 +1,4 @@
-package health
+package facts
 
 import "time"
 

@@ -1,4 +1,4 @@
-package health
+package facts
 
 import (
 	"cmp"
@@ -120,8 +120,8 @@ type CgroupPressure struct {
 	IOSome     float64 `json:"io_some_percent"`
 }
 
-// pressure returns the cgroup's own pressure, -1 where the kernel has none.
-func (c *Cgroup) pressure() CgroupPressure {
+// OwnPressure returns the cgroup's own pressure, -1 where the kernel has none.
+func (c *Cgroup) OwnPressure() CgroupPressure {
 	return *cmp.Or(c.Pressure, &CgroupPressure{CPUSome: -1, MemoryFull: -1, IOSome: -1})
 }
 

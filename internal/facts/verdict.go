@@ -1,4 +1,4 @@
-package health
+package facts
 
 import (
 	"slices"
@@ -94,3 +94,17 @@ type Active struct {
 	Hop      string        `json:"hop,omitzero"` // as of Verdict
 	Evidence []string      `json:"evidence"`     // short facts with numbers
 }
+
+// ActiveReason returns a reason that stands, nil when it does not.
+func (v *Verdict) ActiveReason(id string) *Active {
+	if v == nil {
+		return nil
+	}
+	if i := slices.IndexFunc(v.Active, func(a Active) bool { return a.ID == id }); i >= 0 {
+		return &v.Active[i]
+	}
+	return nil
+}
+
+// Layer is where a reason lies: of equally severe reasons the lowest layer is the one to repair.
+type Layer int

@@ -1,7 +1,8 @@
-package health
+package facts
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -41,8 +42,8 @@ type Pods struct {
 	Containers map[string]int `json:"containers,omitempty"` // by state, exited ones too
 }
 
-// total adds up counts, as of Containers.
-func total(counts map[string]int) (n int) {
+// Total adds up counts, as of Containers.
+func Total(counts map[string]int) (n int) {
 	for _, of := range counts {
 		n += of
 	}
@@ -63,8 +64,8 @@ type Config struct {
 	From map[string]string `json:"from,omitzero"`
 }
 
-// long is how long a relist must be under way to be in trouble: two periods without events.
-func (c *Config) long() time.Duration { return 2 * cmp.Or(c.GenericPeriod, c.RelistPeriod) }
+// RelistLateAfter is how long a relist must be under way to be in trouble: two periods without events.
+func (c *Config) RelistLateAfter() time.Duration { return 2 * cmp.Or(c.GenericPeriod, c.RelistPeriod) }
 
 // Endpoint is the runtime's socket.
 type Endpoint struct {
@@ -109,12 +110,12 @@ type Relist struct {
 	Slowest    []PodInspection `json:"slowest,omitempty"`
 }
 
-// recent returns the times of the last n lists, fewer where there are fewer.
-func (r *Relist) recent(n int) []time.Duration { return r.Lists[max(0, len(r.Lists)-n):] }
+// RecentLists returns the times of the last n lists, fewer where there are fewer.
+func (r *Relist) RecentLists(n int) []time.Duration { return r.Lists[max(0, len(r.Lists)-n):] }
 
-// listTook reports whether one of the last n lists took that long.
-func (r *Relist) listTook(least time.Duration, n int) bool {
-	return slices.ContainsFunc(r.recent(n), func(d time.Duration) bool { return d >= least })
+// HadListOf reports whether one of the last n lists took that long.
+func (r *Relist) HadListOf(least time.Duration, n int) bool {
+	return slices.ContainsFunc(r.RecentLists(n), func(d time.Duration) bool { return d >= least })
 }
 
 // MaxPods is the most pods that facts name one by one.
@@ -157,8 +158,8 @@ type PodInspection struct {
 	Failures  int           `json:"failures,omitzero"` // this pod's failed inspections in a row
 }
 
-// called returns when the call under way was made, or the inspection where there is none.
-func (p *PodInspection) called() time.Time { return cmp.Or(p.CallStart, p.Start) }
+// CalledAt returns when the call under way was made, or the inspection where there is none.
+func (p *PodInspection) CalledAt() time.Time { return cmp.Or(p.CallStart, p.Start) }
 
 // Modelled is the kubelet's relist: lists, then one inspection after another, as plegd's own.
 type Modelled struct {
@@ -219,3 +220,47 @@ type Events struct {
 
 // Used reports whether events are put to the use that --events asks for.
 func (e *Events) Used() bool { return e.InUse || e.Mode == "hint" && e.Phase == "streaming" }
+
+// FreshDialTimeout is the limit of a stage of a fresh dial.
+func (c *Config) FreshDialTimeout() time.Duration { return cmp.Or(c.ProbeTimeout, time.Second) }
+
+// WaitsForSettings reports whether a probe was connected and has had no answer.
+func (p *Probe) WaitsForSettings() bool {
+	return p.Stage == StageSettings && p.Cause == CauseTimeout
+}
+
+const (
+	// DefaultNodeStatusPeriod is the kubelet's default nodeStatusUpdateFrequency.
+	DefaultNodeStatusPeriod = 10 * time.Second
+	// statusJitter is the largest addition to that period, as a share of it (pkg/kubelet/kubelet.go, Run).
+	statusJitter = 0.04
+)
+
+// StatusPeriod bounds the time between two updates; facts of an older plegd hold none.
+func (c *Config) StatusPeriod() (shortest, longest time.Duration) {
+	period := cmp.Or(c.NodeStatusPeriod, DefaultNodeStatusPeriod)
+	return period, period + time.Duration(float64(period)*statusJitter)
+}
+
+// LastSeen is the older of plegd's and the modelled kubelet's last seen, which decides; zero without one.
+func LastSeen(f *Facts) time.Time {
+	if f.Modelled.LastSeen.Before(f.Relist.LastSeen) {
+		return f.Modelled.LastSeen
+	}
+	return f.Relist.LastSeen
+}
+
+// Good reports whether the condition was given and is true.
+func (c *Condition) Good() bool { return c != nil && c.Status }
+
+// KubeletText prints a condition as the kubelet does (container/runtime.go, RuntimeCondition.String).
+func (c *Condition) KubeletText(kind string) string {
+	if c == nil {
+		return "<nil>"
+	}
+	return fmt.Sprintf("%s=%t reason:%s message:%s", kind, c.Status, c.Reason, c.Message)
+}
+
+// HangAfter is the minimum time for which a call is unanswered before it counts as hanging. A list must also
+// take three times the median of the recent lists; a list that is arriving does not hang.
+const HangAfter = 1500 * time.Millisecond

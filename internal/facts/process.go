@@ -1,4 +1,4 @@
-package health
+package facts
 
 import (
 	"cmp"
@@ -61,7 +61,7 @@ func (p *Process) FDsExhausted() bool {
 
 // Stopped reports whether every thread of the process is stopped.
 func (p *Process) Stopped() bool {
-	n := total(p.Threads)
+	n := Total(p.Threads)
 	return p.Alive && n > 0 && p.Threads["T"] == n
 }
 
@@ -73,16 +73,19 @@ type LockWait struct {
 	Since      time.Time `json:"since,omitzero"`
 }
 
-func (p *Process) pid() int {
+// LivePID returns the pid of a process that runs, 0 for none.
+func (p *Process) LivePID() int {
 	if p == nil || !p.Alive {
 		return 0
 	}
 	return p.PID
 }
 
-func (p *Process) name() string { return processName(p.PID, p.Comm, p.Command, p.Unit) }
+// Name identifies the process by pid, command and unit.
+func (p *Process) Name() string { return ProcessName(p.PID, p.Comm, p.Command, p.Unit) }
 
-func processName(pid int, comm, command, unit string) string {
+// ProcessName identifies a process by pid, command (comm where that is empty) and systemd unit.
+func ProcessName(pid int, comm, command, unit string) string {
 	name := cmp.Or(command, comm)
 	if unit != "" {
 		name += ", " + unit
@@ -90,5 +93,5 @@ func processName(pid int, comm, command, unit string) string {
 	return fmt.Sprintf("pid %d (%s)", pid, name)
 }
 
-// short names the process by its comm.
-func (p *Process) short() string { return processName(p.PID, p.Comm, "", "") }
+// ShortName names the process by its comm.
+func (p *Process) ShortName() string { return ProcessName(p.PID, p.Comm, "", "") }

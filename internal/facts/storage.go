@@ -1,0 +1,67 @@
+package facts
+
+import "fmt"
+
+const (
+	// storageBytes is the free space, in bytes, below which a file system counts as full.
+	storageBytes = 1 << 20
+	// storageInodes is the number of free inodes below which it has none left: a pod takes about 20.
+	storageInodes = 32
+	// StorageStill is the multiple of these limits above which a full file system counts as free again.
+	StorageStill = 2
+)
+
+// Unwritable reports whether a file system is full, out of inodes or read-only.
+func (s *Storage) Unwritable() bool { return s.Lacking(1) != nil }
+
+// Lacking returns the first file system that lacks something of so many times the limits, nil for none.
+func (s *Storage) Lacking(times int64) *FileSystem {
+	for i := range s.FileSystems {
+		if f := &s.FileSystems[i]; f.Lacks(times) {
+			return f
+		}
+	}
+	return nil
+}
+
+// Lacks reports whether it is read-only, or has less free space or inodes than so many times the limits.
+func (f *FileSystem) Lacks(times int64) bool {
+	return f.ReadOnly || f.Bytes > 0 && f.FreeBytes < times*storageBytes || f.lacksInodes(times)
+}
+
+func (f *FileSystem) lacksInodes(times int64) bool {
+	return f.Inodes > 0 && f.FreeInodes < times*storageInodes
+}
+
+// String returns the file system's state in words.
+func (f *FileSystem) String() string {
+	what := fmt.Sprintf("%s of %s free", SizeText(f.FreeBytes), SizeText(f.Bytes))
+	switch {
+	case f.Option == "emergency_ro":
+		what = "read-only since an error of the file system (emergency_ro)"
+	case f.ReadOnly:
+		what = "read-only"
+	case f.lacksInodes(StorageStill) && (f.Bytes == 0 || f.FreeBytes >= StorageStill*storageBytes):
+		what = fmt.Sprintf("%d of %d inodes free", f.FreeInodes, f.Inodes)
+	}
+	return fmt.Sprintf("%s %s: %s (%s)", f.Use, f.Directory, what, f.device())
+}
+
+// device is the file system's type and where it is from.
+func (f *FileSystem) device() string {
+	if f.Type == f.Device || f.Device == "" {
+		return f.Type
+	}
+	return f.Type + " on " + f.Device
+}
+
+// SizeText prints a number of bytes with its binary unit.
+func SizeText(n int64) string {
+	switch {
+	case n < 1<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	case n < 10<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
