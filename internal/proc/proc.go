@@ -5,10 +5,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -26,18 +24,7 @@ func Path(procfs string, pid int, name string) string {
 }
 
 // ReadLimited reads a file; an error where it has more than limit bytes.
-func ReadLimited(file string, limit int) ([]byte, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }() // only read from
-	b, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
-	if err == nil && len(b) > limit {
-		return nil, fmt.Errorf("%s is larger than %d bytes", file, limit)
-	}
-	return b, err
-}
+func ReadLimited(file string, limit int) ([]byte, error) { return Read(file, limit) }
 
 // readOnce reads a file of /proc that is one record into b, by one read(2). It calls the
 // kernel without os.File, which costs as much again.
@@ -56,23 +43,12 @@ func readOnce(file string, b []byte) ([]byte, error) {
 
 // ReadFile reads a file of /proc or of a cgroup.
 func ReadFile(path ...string) ([]byte, error) {
-	return ReadLimited(filepath.Join(path...), maxProcFile)
+	return Read(filepath.Join(path...), maxProcFile)
 }
 
 // Gone reports whether an error says that a process, or its file, is gone.
 func Gone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
-}
-
-// Numbers lists the entries of a directory that are numbers, at most limit of them.
-func Numbers(dir string, limit int) (out []int, err error) {
-	entries, err := os.ReadDir(dir)
-	for _, e := range entries {
-		if n, err := strconv.Atoi(e.Name()); err == nil && len(out) < limit {
-			out = append(out, n)
-		}
-	}
-	return out, err
 }
 
 // SplitArgs splits a /proc/PID/cmdline.

@@ -68,6 +68,7 @@ func (p *Processes) Ancestors(pid int) (out []int) {
 type Table struct {
 	ProcFS string // where /proc is mounted
 	slow   [slowReaders]bounded.Slot[[]byte]
+	stats  bounded.Slot[bool] // of stat(2) on file systems that may hang
 
 	passing sync.Mutex // one pass at a time
 	last    *Processes

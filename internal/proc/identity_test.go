@@ -1,0 +1,55 @@
+package proc
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// TestIdentify reads what real processes prove, of another user and in other namespaces too.
+func TestIdentify(t *testing.T) {
+	table := NewTable("/proc")
+	own, err := table.Identify(t.Context(), os.Getpid())
+	if err != nil || len(own.UIDs) != 4 || own.UIDs[0] != os.Getuid() || own.Exe == "" || len(own.Unread) > 0 {
+		t.Fatalf("%+v, %v", own, err)
+	}
+	_, noRoot := fileOf("/proc/1/root" + own.Exe) // where pid 1 is another security context's
+	for name, tt := range map[string]struct {
+		attr *syscall.SysProcAttr
+		fits func(Identity) bool
+	}{
+		"a child": {&syscall.SysProcAttr{}, func(is Identity) bool { return is.IsRoot() && is.MountNS == own.MountNS }},
+		"another user": {
+			&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}},
+			func(is Identity) bool { return !is.IsRoot() && !is.ExeOnNode },
+		},
+		"in a mount namespace": {
+			&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS},
+			func(is Identity) bool { return is.MountNS != own.MountNS && is.ExeOnNode == (noRoot == nil) },
+		},
+		"in a pid namespace": {
+			&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID},
+			func(is Identity) bool { return is.PIDDepth == own.PIDDepth+1 && is.PIDNS != own.PIDNS },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Getuid() != 0 {
+				t.Skip("SKIPPED: not root")
+			}
+			cmd := exec.Command("sleep", "1000")
+			cmd.SysProcAttr = tt.attr
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+			is, err := table.Identify(t.Context(), cmd.Process.Pid)
+			if err != nil || !tt.fits(is) || ArgValue(is.Args, "x") != "" || is.Args[0] != "sleep" {
+				t.Errorf("%+v, %v", is, err)
+			}
+		})
+	}
+	if _, err := table.Identify(t.Context(), 1<<30); OutcomeOf(err) != Absent {
+		t.Errorf("a process that has ended: %v", err)
+	}
+}

@@ -1,0 +1,160 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Outcome is why a read of the node has no value. It is an error, so that errors.Is finds it.
+type Outcome string
+
+// The outcomes. A rule that needs what was not read reports the outcome, and never that there
+// is none; Absent alone says so.
+const (
+	Absent   Outcome = "not there"
+	Denied   Outcome = "denied"
+	TooLarge Outcome = "too large"
+	Late     Outcome = "no answer in time"
+	Failed   Outcome = "failed" // any other error
+)
+
+func (o Outcome) Error() string { return string(o) }
+
+// ReadError is the failure of one read. It wraps its outcome and its cause.
+type ReadError struct {
+	Path    string
+	Outcome Outcome
+	Limit   int   // in bytes or entries, of TooLarge
+	Err     error // of the system call; nil for none
+}
+
+func (e *ReadError) Error() string {
+	switch {
+	case e.Outcome == TooLarge:
+		return fmt.Sprintf("%s: larger than %d", e.Path, e.Limit)
+	case e.Err != nil:
+		return e.Path + ": " + e.Err.Error()
+	}
+	return e.Path + ": " + string(e.Outcome)
+}
+
+func (e *ReadError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Outcome}
+	}
+	return []error{e.Outcome, e.Err}
+}
+
+// OutcomeOf returns the outcome of an error; "" for nil.
+func OutcomeOf(err error) Outcome {
+	var outcome Outcome
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &outcome):
+		return outcome
+	}
+	return outcomeOf(err)
+}
+
+// outcomeOf classifies the error of a system call.
+func outcomeOf(err error) Outcome {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOTDIR):
+		return Absent
+	case errors.Is(err, fs.ErrPermission):
+		return Denied
+	}
+	return Failed
+}
+
+func failed(path string, err error) error {
+	return &ReadError{Path: path, Outcome: outcomeOf(err), Err: err}
+}
+
+// firstRead is the size of the first buffer; most files of /proc are smaller.
+const firstRead = 4 << 10
+
+// Read reads a file of /proc, /sys or a cgroup of at most limit bytes. It does not use
+// os.File, which costs as much again. Use Table.Read for a file that may block.
+func Read(path string, limit int) ([]byte, error) {
+	fd, err := open(path, unix.O_RDONLY)
+	if err != nil {
+		return nil, failed(path, err)
+	}
+	defer func() { _ = unix.Close(fd) }() // only read from
+	b := make([]byte, 0, min(limit+1, firstRead))
+	for {
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, failed(path, err)
+		case n == 0:
+			return b, nil
+		}
+		b = b[:len(b)+n]
+		if len(b) > limit {
+			return nil, &ReadError{Path: path, Outcome: TooLarge, Limit: limit}
+		}
+		if len(b) == cap(b) {
+			larger := make([]byte, len(b), min(limit+1, 4*cap(b)))
+			copy(larger, b)
+			b = larger
+		}
+	}
+}
+
+// open opens a file or directory, again where a signal interrupts it.
+func open(path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// Link returns where a symbolic link of /proc leads. It never follows it.
+func Link(path string) (string, error) {
+	target, err := os.Readlink(path)
+	if err != nil {
+		return "", failed(path, err)
+	}
+	return target, nil
+}
+
+// Numbers lists the entries of a directory that are numbers. It reads no more than limit
+// entries: the error is TooLarge where there are more, beside those that were read.
+func Numbers(dir string, limit int) ([]int, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, failed(dir, err)
+	}
+	defer func() { _ = d.Close() }() // only read from
+	var out []int
+	for seen := 0; seen <= limit; {
+		names, err := d.Readdirnames(min(limit+1-seen, 1024))
+		seen += len(names)
+		for _, name := range names {
+			if n, err := strconv.Atoi(name); err == nil && n >= 0 {
+				out = append(out, n)
+			}
+		}
+		if len(names) > 0 {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		return out, failed(dir, err)
+	}
+	return out[:min(len(out), limit)], &ReadError{Path: dir, Outcome: TooLarge, Limit: limit}
+}
