@@ -8,7 +8,7 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/kubelet"
 )
 
 const (
@@ -59,7 +59,7 @@ func (d *Daemon) checkStatus(ctx context.Context) error {
 			}
 		} else {
 			d.askStatus(ctx)
-			due = time.Now().Add(d.cfg.jittered(health.StatusPeriod))
+			due = time.Now().Add(d.cfg.jittered(kubelet.StatusPeriod))
 		}
 		next = due
 		if s := d.status.Load(); s.LastErr != nil || s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()) {

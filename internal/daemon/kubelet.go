@@ -6,6 +6,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/kubelet"
 )
 
 // kubeletSeenAfter is how long a kubelet must run until the model begins again
@@ -18,7 +19,7 @@ const sameStart = time.Second
 // kubeletModel is the kubelet's node status update, with the settings of the node's
 // own kubelet.
 type kubeletModel struct {
-	writer  health.NodeWriter
+	writer  kubelet.Model
 	started time.Time // of the kubelet's process, zero while none has been seen
 	timeout time.Duration
 	status  *facts.NodeStatus // the last one
@@ -54,7 +55,7 @@ func (d *Daemon) completeFacts(f *facts.Facts, now time.Time, held bool) {
 	}
 	f.KubeletStarted = k.started
 	if k.status == nil || !held {
-		status := k.writer.At(f, now)
+		status := k.writer.At(f, now, health.Observe(f, now))
 		k.status = &status
 	}
 	f.NodeStatus = k.status

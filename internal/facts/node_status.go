@@ -10,7 +10,7 @@ type VersionCheck struct {
 	Ended      time.Time `json:"ended,omitzero"`
 }
 
-// NodeStatus is the Ready condition by the model of the kubelet: see NodeWriter.
+// NodeStatus is the Ready condition by the model of the kubelet: see kubelet.Model.
 type NodeStatus struct {
 	NotReady bool `json:"not_ready"` // true when the Ready condition in the API is certainly False
 	// Unknown is true where the condition is, or will be, Unknown: the node controller writes it.

@@ -1,6 +1,5 @@
-// Package health turns facts into a verdict. It holds the kubelet's own rules with their messages
-// word for word, the modelled kubelet that they are applied to, and the one table of reasons. It is
-// pure: plain values in, plain values out, and the time is a parameter.
+// Package health turns facts into a verdict: it holds the one table of reasons, and applies the rules of
+// internal/kubelet. It is pure: plain values in, plain values out, and the time is a parameter.
 package health
 
 import (
@@ -11,10 +10,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/kubelet"
 )
-
-// reliableGap is how long plegd may have been away until restored times count no longer.
-const reliableGap = 10 * time.Second
 
 // Judge makes the verdict of the facts at now. previous is the verdict before it, nil for the first: it has since when
 // a state or a reason is active, and keeps a reason from flapping at its threshold.
@@ -22,13 +19,15 @@ func Judge(f *facts.Facts, now time.Time, previous *facts.Verdict) *facts.Verdic
 	w, at := newView(f, now, previous), facts.Snapshot{At: now}
 	k := w.kubelet
 	v := &facts.Verdict{
-		PLEGHealthy: k.plegHealthy, SyncLoopAllowed: k.syncLoopAllowed,
-		Predicted: facts.Predicted{RulesOK: k.nodeReady, Started: f.KubeletStarted},
+		PLEGHealthy: k.PLEGHealthy, SyncLoopAllowed: k.SyncLoopAllowed,
+		Predicted: facts.Predicted{RulesOK: k.NodeReady, Started: f.KubeletStarted},
 		LastSeen:  f.Relist.LastSeen, LastSeenAge: at.Age(f.Relist.LastSeen),
 		ModelledLastSeen: f.Modelled.LastSeen, ModelledAge: at.Age(f.Modelled.LastSeen),
 		Threshold: f.Config.RelistThreshold, Since: now, Active: []facts.Active{},
 	}
-	w.starting, w.verdict, w.all = starting(w), v, []*view{w}
+	seen := w.observations()
+	w.starting = kubelet.Starting(f, now, seen)
+	w.verdict, w.all = v, []*view{w}
 	for i := range f.Evidence.Hops {
 		w.all = append(w.all, newView(f.At(f.Evidence.Hops[i].Socket), now, previous))
 	}
@@ -51,16 +50,17 @@ func Judge(f *facts.Facts, now time.Time, previous *facts.Verdict) *facts.Verdic
 	switch {
 	case cannotSee(v, w):
 		v.State = facts.StateUnknown
+		v.NodeReady = previous == nil || previous.NodeReady // as it was last known
 	case w.starting:
 		v.State = facts.StateStarting
-	case !k.nodeReady:
+	case !k.NodeReady:
 		v.State = facts.StateUnhealthy
 	case hasReason(v):
 		v.State = facts.StateDegraded
 	default:
 		v.State = facts.StateHealthy
 	}
-	predict(v, w)
+	kubelet.Predict(v, f, now, seen)
 	v.Steps = stepsOf(v, f)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
@@ -143,63 +143,4 @@ func activated(w *view, r *Reason, evidence lines) facts.Active {
 		}
 	}
 	return a
-}
-
-// starting reports whether there is no success yet, and none of the kubelet's rules has had its full time.
-func starting(w *view) bool {
-	f, age, seen := w.f, w.age(w.f.Started), facts.LastSeen(w.f)
-	r, s, long := &f.Relist, &f.Status, f.Config.RelistLateAfter()
-	// The first relist and the first Status have ended, or have been in flight for long.
-	settled := (r.Last != nil || r.InFlight != nil && w.age(r.InFlight.Start) > long) &&
-		(s.Answered && !s.Restored || w.unanswered(s.InFlightSince, long) || s.LastErr != nil)
-	if f.KubeletStarted.After(f.Started) {
-		seen = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
-	}
-	switch {
-	case !w.firstAttemptMade() && facts.LastSeen(f).IsZero(), f.UnobservedGap > reliableGap && !settled:
-		return true
-	case s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()):
-		return false // these rules take no time
-	case age > f.Config.RelistThreshold, f.Status.LastGood.IsZero() && age >= RuntimeDownAfter:
-		return false
-	}
-	return seen.IsZero() || f.Status.LastGood.IsZero()
-}
-
-// rulesFailAt returns when the first of the kubelet's rules fails, zero while nothing points that way.
-func (w *view) rulesFailAt() (at time.Time) {
-	if w.relistTrouble() && !w.relistEndsInTime() {
-		at = cmp.Or(facts.LastSeen(w.f), w.f.Started).Add(w.f.Config.RelistThreshold)
-	}
-	if w.statusRuleCounts() {
-		at = earliest(at, cmp.Or(w.f.Status.LastGood, w.f.Started).Add(RuntimeDownAfter))
-	}
-	return at
-}
-
-// relistEndsInTime reports whether the relist, which inspects, ends before the next one would come too late.
-func (w *view) relistEndsInTime() bool {
-	f := w.f
-	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 {
-		return false
-	}
-	if in := f.Relist.InFlight; in != nil && in.Phase != facts.PhaseInspect && w.age(in.PhaseStart) > f.Config.RelistLateAfter() {
-		return false
-	}
-	next := f.Modelled.EndsBy.Add(f.Config.RelistPeriod)
-	for _, last := range f.Relist.RecentLists(1) {
-		next = next.Add(last)
-	}
-	return next.Before(facts.LastSeen(f).Add(f.Config.RelistThreshold))
-}
-
-// statusRuleCounts reports whether the 30 s of the Status rule are running out: its last good
-// answer is late, the next one is known to fail, it fails or hangs beside calls that are answered,
-// or the relist is in trouble and nothing speaks for the next Status.
-func (w *view) statusRuleCounts() bool {
-	if w.age(cmp.Or(w.f.Status.LastGood, w.f.Started)) > statusLate || w.statusWillFail() {
-		return true
-	}
-	down := w.link != linkAnswers && w.link != linkUnsettled
-	return w.status == statusAlone || w.relistTrouble() && (w.status != statusOK || down)
 }

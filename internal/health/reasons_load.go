@@ -62,7 +62,7 @@ func relistSlow(w *view) (out lines) {
 }
 
 // relistRuleFails reports whether the kubelet's relist is too old: then slowness has turned the node NotReady.
-func (w *view) relistRuleFails() bool { return !w.starting && !w.kubelet.plegHealthy }
+func (w *view) relistRuleFails() bool { return !w.starting && !w.kubelet.PLEGHealthy }
 
 // modelText says how long the kubelet's relist takes by now, "" while that is not long.
 func (w *view) modelText() string {

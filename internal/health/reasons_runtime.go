@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/kubelet"
 )
 
 const (
 	// How long the kubelet must have failed beside a good runtime, and nobody listened.
 	kubeletFails = 10 * time.Second
-	kubeletGone  = 10 * time.Second
+	kubeletGone  = kubelet.GoneAfter
 	// kubeletOld is the age of the kubelet's own last seen beside a runtime that answers: above the
 	// 300 s between two relists of a kubelet that uses events (KEP-3386, 1.26 to 1.36).
 	kubeletOld = 330 * time.Second
@@ -102,7 +103,7 @@ func (w *view) statusSays(condition string) lines {
 
 func nodeStatusStalled(w *view) (out lines) {
 	since := w.f.Version.HangsSince
-	lists := laterOf(w.f.Calls[string(facts.PhaseListContainers)].LastOK, w.f.Relist.LastSeen)
+	lists := facts.Later(w.f.Calls[string(facts.PhaseListContainers)].LastOK, w.f.Relist.LastSeen)
 	switch {
 	case !w.unanswered(since, versionReasonAfter) || w.lists == listsHang || w.status != statusOK:
 		return nil
@@ -148,7 +149,7 @@ func (w *view) runtimeGood() bool {
 	case w.inspecting() >= kubeletFails || w.status != statusOK || slow || lately(status.LastFailed):
 		return false
 	}
-	return s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= statusLate
+	return s.RuntimeReady.Good() && !s.LastGood.IsZero() && w.age(s.LastGood) <= kubelet.StatusLate
 }
 
 func loopStalled(w *view) lines {
@@ -171,7 +172,7 @@ func unknown(w *view) lines {
 	}
 	hangs := w.lists == listsHang && w.age(w.hungSince) >= unknownAfter
 	relistsFail := (hangs || failing >= unknownAfter) && (w.critical == 0 || w.critical > LayerCalls)
-	rulesFail := !w.starting && !w.kubelet.nodeReady && w.critical == 0
+	rulesFail := !w.starting && !w.kubelet.NodeReady && w.critical == 0
 	if !w.firstAttemptMade() || w.again || !relistsFail && !rulesFail {
 		return nil
 	}
@@ -179,7 +180,7 @@ func unknown(w *view) lines {
 }
 
 func plegdStarting(w *view) lines {
-	early := !w.firstAttemptMade() && !w.kubelet.nodeReady
+	early := !w.firstAttemptMade() && !w.kubelet.NodeReady
 	switch started := w.ago(w.f.Started); {
 	case hasReason(w.verdict) || !w.starting && !early:
 		return nil

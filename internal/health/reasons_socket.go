@@ -107,7 +107,7 @@ func acceptStalled(w *view) lines {
 	if w.f.Evidence.Queue != nil {
 		sampled = w.queue.At
 	}
-	switch ran := laterOf(p.StoppedAt, w.cgroup.FrozenAt).Add(acceptsAfterStop); {
+	switch ran := facts.Later(p.StoppedAt, w.cgroup.FrozenAt).Add(acceptsAfterStop); {
 	case w.link == linkQueueFull:
 		return append(w.connectFails(facts.CauseQueueFull), queue...)
 	case w.queueFull():

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/kubelet"
 )
 
 // link is how far a connection to the socket gets.
@@ -229,7 +230,7 @@ func (w *view) answeredWhileStatusFails() bool {
 	}
 	// One that got no answer, or met a runtime that was starting, failed with everything else: it must not have been
 	// good for long. Status may be called just after each list: an answer since it was late counts.
-	late := s.LastGood.Add(statusLate)
+	late := s.LastGood.Add(kubelet.StatusLate)
 	return w.now.After(late) && w.lists != listsHang && (w.lastAnswer.After(failed) || w.lastAnswer.After(late))
 }
 

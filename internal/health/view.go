@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/kubelet"
 )
 
 // A fault that stops a relist is named within 3 s: a period, facts.HangAfter, and a judgement every 250 ms.
@@ -17,7 +18,7 @@ const (
 	hangProbeAfter     = 900 * time.Millisecond // for which a second call is unanswered beside it
 	unknownAfter       = 3 * time.Second        // for which something may be wrong without a name
 	versionReasonAfter = 5 * time.Second        // for which Version is unanswered beside lists that are answered
-	statusHangAfter    = 2 * time.Second        // the same for Status
+	statusHangAfter    = kubelet.StatusHangAfter
 	// answerAfterStatus is how long after the start of a Status that hangs another call must be answered.
 	answerAfterStatus = time.Second
 	inspectHangAfter  = 3 * time.Second // for which a pod's inspection is unanswered
@@ -42,7 +43,7 @@ type view struct {
 	queue                     *facts.Queue
 	node                      *facts.Node
 	state
-	kubelet  kubelet        // what its rules say
+	kubelet  kubelet.Rules  // what its rules say
 	starting bool           // it is too early for a verdict
 	verdict  *facts.Verdict // the reasons found so far
 	critical facts.Layer    // the lowest layer that has a critical one
@@ -54,11 +55,11 @@ type view struct {
 // newView returns the view of a hop behind the runtime where the facts are At one: its socket,
 // process and probe stand for the runtime's. The calls remain: they pass through every hop.
 func newView(f *facts.Facts, now time.Time, previous *facts.Verdict) *view {
-	w := &view{f: f, now: now, previous: previous, kubelet: rules(f, now)}
+	w := &view{f: f, now: now, previous: previous, kubelet: kubelet.Apply(f, now)}
 	for _, c := range f.Calls {
-		w.callsAnswered = laterOf(w.callsAnswered, c.LastOK)
+		w.callsAnswered = facts.Later(w.callsAnswered, c.LastOK)
 		if c.LastErr.Answered() {
-			w.callsAnswered = laterOf(w.callsAnswered, c.LastFailed)
+			w.callsAnswered = facts.Later(w.callsAnswered, c.LastFailed)
 		}
 	}
 	w.lastAnswer = w.callsAnswered
@@ -93,13 +94,6 @@ func (w *view) refused() *facts.CallError {
 		return w.err
 	}
 	return nil
-}
-
-// relistTrouble reports whether a relist has failed, or takes more than two periods, the kubelet's or plegd's.
-func (w *view) relistTrouble() bool {
-	in, long := w.f.Relist.InFlight, w.f.Config.RelistLateAfter()
-	busy := w.f.Modelled.BusySince
-	return w.f.Relist.Failures > 0 || in != nil && w.age(in.Start) > long || !busy.IsZero() && w.age(busy) > long
 }
 
 // callEvidence lists the call in flight, the last failure and the last answer.
@@ -141,27 +135,22 @@ func (w *view) lastAnswerText() string {
 	return fmt.Sprintf("last answer %s ago", w.ago(w.callsAnswered))
 }
 
-func laterOf(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+// Observe returns what the model of the kubelet reads beside the facts.
+func Observe(f *facts.Facts, now time.Time) kubelet.Observations {
+	return newView(f, now, nil).observations()
 }
 
-// earliest returns the first of the times that are known, zero for none.
-func earliest(times ...time.Time) (first time.Time) {
-	for _, t := range times {
-		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
-			first = t
-		}
+// observations returns what the model of the kubelet reads beside the facts.
+func (w *view) observations() kubelet.Observations {
+	return kubelet.Observations{
+		AttemptMade:    w.firstAttemptMade(),
+		LastAnswer:     w.callsAnswered,
+		HungSince:      w.hungSince,
+		Unanswered:     w.listUnanswered(kubelet.ListHangAfter),
+		StatusFails:    w.status != statusOK,
+		StatusAlone:    w.status == statusAlone,
+		StatusWillFail: w.statusWillFail(),
+		Unreachable:    w.link != linkAnswers && w.link != linkUnsettled,
+		Blind:          w.blind(),
 	}
-	return first
-}
-
-// after is d after t, zero for never.
-func after(t time.Time, d time.Duration) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	return t.Add(d)
 }

@@ -1,4 +1,4 @@
-package health
+package kubelet
 
 import (
 	"cmp"
@@ -22,9 +22,10 @@ const (
 	// hangSlack is the same where Version's timeout decides and not the rules.
 	writerSlack = 800 * time.Millisecond
 	hangSlack   = 300 * time.Millisecond
-	// How long a Version call is unanswered until it counts as hanging, and a list beside it.
+	// versionHangAfter is how long a Version call is unanswered until it counts as hanging.
 	versionHangAfter = 900 * time.Millisecond
-	listHangAfter    = 500 * time.Millisecond
+	// ListHangAfter is how long a list beside it is unanswered.
+	ListHangAfter = 500 * time.Millisecond
 	// releaseSettle is how long the result of an update that hung is left open after its end: the kubelet's Status
 	// call ends at the same moment, and which of the two is first decides whether the update finds the runtime down.
 	releaseSettle = time.Second
@@ -32,7 +33,7 @@ const (
 	startupTakes = 6 * time.Second
 )
 
-// NodeWriter bounds the moments at which the Ready condition changes in the API. One
+// Model bounds the moments at which the Ready condition changes in the API. One
 // status update of the kubelet runs at a time; the next begins a period, plus up to 4 %,
 // after the last ended; it waits for Version first, for the RPC timeout at most. So:
 //
@@ -41,8 +42,8 @@ const (
 //     latest, and again every timeout and period after that;
 //   - a hang that ends at r ends the update in flight: it writes at r.
 //
-// A NodeWriter belongs to one goroutine.
-type NodeWriter struct {
+// A Model belongs to one goroutine.
+type Model struct {
 	fail, hold time.Time // since when the rules fail, or hold again
 	hang       bounds    // of the begin of Version's hang; zero while it is answered
 	released   time.Time // end of the last hang
@@ -66,123 +67,123 @@ type bounds struct{ from, by time.Time }
 func (b bounds) plus(from, by time.Duration) bounds { return bounds{b.from.Add(from), b.by.Add(by)} }
 
 // Restart begins again with a kubelet that started at t. What the API shows stays.
-func (s *NodeWriter) Restart(t time.Time) {
+func (s *Model) Restart(t time.Time) {
 	s.started, s.hang, s.released, s.newer, s.older = t, bounds{}, t, rounds{}, rounds{}
 }
 
 // At returns the condition written and the next writes, and corrects f.Modelled. Calls come in order of now.
-func (s *NodeWriter) At(f *facts.Facts, now time.Time) facts.NodeStatus {
+func (s *Model) At(f *facts.Facts, now time.Time, seen Observations) facts.NodeStatus {
 	s.followRounds(f, now)
-	w := newView(f, now, nil)
-	s.followVersion(w)
-	s.startUp(w)
-	if fails, points := w.unknown(); points {
+	m := newMoment(f, now, seen)
+	s.followVersion(m)
+	s.startUp(m)
+	if fails, points := m.unknown(); points {
 		// What the kubelet saw before plegd began counts, and is not known.
-		if b := s.firstFailing(w, fails); now.Before(b.by) {
+		if b := s.firstFailing(m, fails); now.Before(b.by) {
 			s.opened = s.opened || !now.Before(b.from)
-			return facts.NodeStatus{NotReadyFrom: laterOf(b.from, now), NotReadyBy: b.by}
+			return facts.NodeStatus{NotReadyFrom: facts.Later(b.from, now), NotReadyBy: b.by}
 		}
 	}
-	if starting(w) || w.blind() {
-		*s = NodeWriter{silent: s.silent, back: s.back, unknown: s.unknown, hang: s.hang, opened: s.opened,
+	if m.starting() || m.Blind {
+		*s = Model{silent: s.silent, back: s.back, unknown: s.unknown, hang: s.hang, opened: s.opened,
 			newer: s.newer, older: s.older}
 		return facts.NodeStatus{}
 	}
-	s.turn(w)
-	out := s.kubeletWrites(w)
-	s.controllerWrites(w, &out)
+	s.turn(m)
+	out := s.kubeletWrites(m)
+	s.controllerWrites(m, &out)
 	return out
 }
 
 // kubeletWrites returns what the kubelet has written, and when it writes next.
-func (s *NodeWriter) kubeletWrites(w *view) (out facts.NodeStatus) {
-	holds, fails := w.kubelet.nodeReady, s.fail
+func (s *Model) kubeletWrites(m *moment) (out facts.NodeStatus) {
+	holds, fails := m.rules.NodeReady, s.fail
 	if holds {
-		fails = w.rulesFailAt()
+		fails = m.rulesFailAt()
 	}
 	// Where the kubelet's version is not known it may be one before 1.36.
-	from := earliest(fails, after(w.f.Modelled.LastSeenBefore136, w.f.Config.RelistThreshold))
+	from := facts.Earliest(fails, facts.Plus(m.f.Modelled.LastSeenBefore136, m.f.Config.RelistThreshold))
 	points := !from.IsZero()
-	if holds && (s.notReady || !points && s.open(w)) {
-		b := s.next(w, s.hold)
-		s.notReady = s.notReady && w.now.Before(b.by)
-		if w.now.Before(b.by) {
-			out.ReadyFrom, out.ReadyBy = laterOf(b.from, w.now), b.by
+	if holds && (s.notReady || !points && s.open(m)) {
+		b := s.next(m, s.hold)
+		s.notReady = s.notReady && m.t.Before(b.by)
+		if m.t.Before(b.by) {
+			out.ReadyFrom, out.ReadyBy = facts.Later(b.from, m.t), b.by
 		}
 	}
 	if points && !s.notReady {
-		b := s.firstFailing(w, bounds{from, cmp.Or(fails, from)})
+		b := s.firstFailing(m, bounds{from, cmp.Or(fails, from)})
 		// Without an answer of Version it is not known whether updates wait for it.
-		certain := (s.hangs() || !w.f.Version.Ended.IsZero()) && !w.now.Before(b.by)
-		if s.notReady = !holds && certain && !s.gone(w); !s.notReady {
-			out.NotReadyFrom, out.NotReadyBy = laterOf(b.from, w.now), laterOf(b.by, w.now)
-			s.opened = s.opened || w.now.After(from) && !w.now.Before(b.from)
+		certain := (s.hangs() || !m.f.Version.Ended.IsZero()) && !m.t.Before(b.by)
+		if s.notReady = !holds && certain && !s.gone(m); !s.notReady {
+			out.NotReadyFrom, out.NotReadyBy = facts.Later(b.from, m.t), facts.Later(b.by, m.t)
+			s.opened = s.opened || m.t.After(from) && !m.t.Before(b.from)
 		}
 	}
 	switch { // while Version hangs, no update writes another message before the next one ends
 	case !s.notReady:
 		s.message = ""
-	case !holds && (s.message == "" || !s.hangs() || !w.now.Before(s.rewritten)):
-		s.message, s.rewritten = w.kubelet.message, s.next(w, w.now).by
+	case !holds && (s.message == "" || !s.hangs() || !m.t.Before(s.rewritten)):
+		s.message, s.rewritten = m.rules.Message, s.next(m, m.t).by
 	}
 	out.NotReady, out.Message = s.notReady, s.message
 	return out
 }
 
-func (s *NodeWriter) hangs() bool { return !s.hang.by.IsZero() }
+func (s *Model) hangs() bool { return !s.hang.by.IsZero() }
 
 // followVersion notes when Version began to hang and when that ended. Later answers narrow the bounds only.
-func (s *NodeWriter) followVersion(w *view) {
-	if h := w.versionHang(); h != (bounds{}) {
-		s.hang = bounds{laterOf(s.hang.from, h.from), earliest(s.hang.by, h.by)}
+func (s *Model) followVersion(m *moment) {
+	if h := m.versionHang(); h != (bounds{}) {
+		s.hang = bounds{facts.Later(s.hang.from, h.from), facts.Earliest(s.hang.by, h.by)}
 	} else if s.hangs() {
-		s.hang, s.released = h, w.f.Version.Ended
+		s.hang, s.released = h, m.f.Version.Ended
 		// The kubelet's own Status ends at the same moment, before or after this.
-		s.opened = s.opened || w.age(s.hold) < releaseSettle
+		s.opened = s.opened || m.age(s.hold) < releaseSettle
 	}
 }
 
 // versionHang bounds the begin of the hang of Version, with a list that hangs for the same reason; or zero.
-func (w *view) versionHang() bounds {
-	v := w.f.Version
-	if !w.unanswered(v.HangsSince, versionHangAfter) {
+func (m *moment) versionHang() bounds {
+	v := m.f.Version
+	if !m.unanswered(v.HangsSince, versionHangAfter) {
 		return bounds{}
 	}
 	h := bounds{v.Ended, v.HangsSince}
-	if in := w.listUnanswered(listHangAfter); in != nil {
-		start, last := in.PhaseStart, w.f.Calls[string(in.Phase)].LastOK
-		if start.After(w.lastAnswer) {
-			last = w.lastAnswer
+	if in := m.Unanswered; in != nil {
+		start, last := in.PhaseStart, m.f.Calls[string(in.Phase)].LastOK
+		if start.After(m.LastAnswer) {
+			last = m.LastAnswer
 		}
 		if last.Before(h.by) && h.from.Before(start) {
-			h = bounds{laterOf(h.from, last), earliest(h.by, start)}
+			h = bounds{facts.Later(h.from, last), facts.Earliest(h.by, start)}
 		}
 	}
 	if v.Ended.IsZero() { // it is older than plegd, or than what the restored state says
-		good := w.f.Status.LastGood
-		h = bounds{w.f.Started.Add(-w.f.Config.RPCTimeout), earliest(h.by, after(good, StatusPeriod))}
-		for _, known := range []time.Time{good, w.f.Relist.LastSeen} {
+		good := m.f.Status.LastGood
+		h = bounds{m.f.Started.Add(-m.f.Config.RPCTimeout), facts.Earliest(h.by, facts.Plus(good, StatusPeriod))}
+		for _, known := range []time.Time{good, m.f.Relist.LastSeen} {
 			if known.After(h.from) && known.Before(h.by) {
 				h.from = known
 			}
 		}
 	}
-	h.from = earliest(h.from, h.by)
+	h.from = facts.Earliest(h.from, h.by)
 	return h
 }
 
 // turn notes when the rules begin to fail, and to hold again.
-func (s *NodeWriter) turn(w *view) {
-	switch holds := w.kubelet.nodeReady; {
+func (s *Model) turn(m *moment) {
+	switch holds := m.rules.NodeReady; {
 	case !holds && s.fail.IsZero():
-		if s.notReady && !w.now.Before(s.next(w, s.hold).from) {
+		if s.notReady && !m.t.Before(s.next(m, s.hold).from) {
 			s.notReady, s.opened = false, true // an update may have written Ready meanwhile
 		}
 		// Now, where it is not known by a time.
-		s.fail, s.hold = earliest(w.now, after(facts.LastSeen(w.f), w.f.Config.RelistThreshold),
-			after(w.f.Status.LastGood, RuntimeDownAfter)), time.Time{}
+		s.fail, s.hold = facts.Earliest(m.t, facts.Plus(facts.LastSeen(m.f), m.f.Config.RelistThreshold),
+			facts.Plus(m.f.Status.LastGood, RuntimeDownAfter)), time.Time{}
 	case holds && s.hold.IsZero():
-		if s.hold = w.now; !s.fail.IsZero() && w.age(s.released) < releaseSettle {
+		if s.hold = m.t; !s.fail.IsZero() && m.age(s.released) < releaseSettle {
 			s.opened = true // the kubelet's own Status ends at the same moment
 		}
 		s.fail = time.Time{}
@@ -190,21 +191,21 @@ func (s *NodeWriter) turn(w *view) {
 }
 
 // open reports whether an update may have found the rules failing, and none has certainly come since.
-func (s *NodeWriter) open(w *view) bool {
-	_, period := w.f.Config.StatusPeriod()
-	s.opened = s.opened && (s.hangs() || w.age(laterOf(s.hold, s.released)) < period+writerSlack)
+func (s *Model) open(m *moment) bool {
+	_, period := m.f.Config.StatusPeriod()
+	s.opened = s.opened && (s.hangs() || m.age(facts.Later(s.hold, s.released)) < period+writerSlack)
 	return s.opened
 }
 
 // next bounds the end of the first update at t or later.
-func (s *NodeWriter) next(w *view, t time.Time) bounds {
-	shortest, longest := w.f.Config.StatusPeriod()
-	timeout := w.f.Config.RPCTimeout
+func (s *Model) next(m *moment, t time.Time) bounds {
+	shortest, longest := m.f.Config.StatusPeriod()
+	timeout := m.f.Config.RPCTimeout
 	if b := s.first; !b.by.IsZero() && !t.After(b.by) {
-		return bounds{laterOf(b.from, t), b.by.Add(writerSlack)}
+		return bounds{facts.Later(b.from, t), b.by.Add(writerSlack)}
 	}
 	if !s.hangs() {
-		t = laterOf(t, s.released)
+		t = facts.Later(t, s.released)
 	}
 	if !s.hangs() || t.Add(longest).Before(s.hang.from) {
 		return bounds{t, t.Add(longest)}.plus(-writerSlack, writerSlack)
@@ -214,7 +215,7 @@ func (s *NodeWriter) next(w *view, t time.Time) bounds {
 		b = b.plus(shortest+timeout, longest+timeout)
 	}
 	if b.from.Before(t) { // some of these end before t: their next ones count
-		b = bounds{t, laterOf(b.by, t.Add(longest+timeout))}
+		b = bounds{t, facts.Later(b.by, t.Add(longest+timeout))}
 	}
 	if t.Before(s.hang.from) {
 		b.from = t
@@ -223,45 +224,45 @@ func (s *NodeWriter) next(w *view, t time.Time) bounds {
 }
 
 // firstFailing bounds the end of the first update that finds the rules failing.
-func (s *NodeWriter) firstFailing(w *view, fails bounds) bounds {
-	return bounds{s.next(w, fails.from).from, s.next(w, fails.by).by}
+func (s *Model) firstFailing(m *moment, fails bounds) bounds {
+	return bounds{s.next(m, fails.from).from, s.next(m, fails.by).by}
 }
 
 // startUp bounds the first update of a kubelet that has just started: it begins after the
 // kubelet's first Status and lists. Up to three loops wait for a Status that hangs in turn.
-func (s *NodeWriter) startUp(w *view) {
-	limit, status := w.f.Config.RPCTimeout, &w.f.Status
+func (s *Model) startUp(m *moment) {
+	limit, status := m.f.Config.RPCTimeout, &m.f.Status
 	switch {
 	case s.started.IsZero():
-		if w.now.After(s.first.by.Add(writerSlack)) {
+		if m.t.After(s.first.by.Add(writerSlack)) {
 			s.first = bounds{}
 		}
-	case status.LastErr.TimedOut() || w.unanswered(status.InFlightSince, statusHangAfter):
+	case status.LastErr.TimedOut() || m.unanswered(status.InFlightSince, StatusHangAfter):
 		s.first = bounds{s.started, s.started}.plus(limit, 3*limit+startupTakes)
-	case !w.hungSince.IsZero():
+	case !m.HungSince.IsZero():
 		s.first = bounds{s.started, s.started}.plus(limit, limit+startupTakes)
 	default:
-		s.first, s.started = bounds{w.now, w.now.Add(startupTakes)}, time.Time{}
+		s.first, s.started = bounds{m.t, m.t.Add(startupTakes)}, time.Time{}
 	}
 }
 
 // unknown bounds the moment at which the rules fail of a kubelet that ran before plegd did,
 // where no list or no Status has been answered since and the next one is late: from now, or
 // from the restored state, until the moment that results if all was well up to plegd's start.
-func (w *view) unknown() (fails bounds, ok bool) {
-	f := w.f
+func (m *moment) unknown() (fails bounds, ok bool) {
+	f := m.f
 	if f.KubeletStarted.After(f.Started) {
 		return fails, false
 	}
 	// good is the last known success or zero, early how much sooner the kubelet's clock may run out.
 	consider := func(good time.Time, limit, early time.Duration) {
-		from := laterOf(after(good, limit-early), f.Started)
-		fails, ok = bounds{earliest(fails.from, from), earliest(fails.by, f.Started.Add(limit))}, true
+		from := facts.Later(facts.Plus(good, limit-early), f.Started)
+		fails, ok = bounds{facts.Earliest(fails.from, from), facts.Earliest(fails.by, f.Started.Add(limit))}, true
 	}
-	if seen := f.Relist.LastSeen; !seen.After(f.Started) && (f.Relist.Failures > 0 || !w.hungSince.IsZero()) {
+	if seen := f.Relist.LastSeen; !seen.After(f.Started) && (f.Relist.Failures > 0 || !m.HungSince.IsZero()) {
 		consider(seen, f.Config.RelistThreshold, 0)
 	}
-	if good := f.Status.LastGood; !good.After(f.Started) && w.status != statusOK {
+	if good := f.Status.LastGood; !good.After(f.Started) && m.StatusFails {
 		consider(good, RuntimeDownAfter, StatusPeriod)
 	}
 	return fails, ok

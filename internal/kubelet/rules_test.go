@@ -1,26 +1,18 @@
-package health
+package kubelet
 
 import (
 	"testing"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/facts/factstest"
 )
 
-var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+// at returns the time d after t0, ago the time d before it.
+func at(d time.Duration) time.Time  { return t0.Add(d) }
+func ago(d time.Duration) time.Time { return t0.Add(-d) }
 
-// healthyFacts are those of a node on which all was well a moment before now.
-func healthyFacts(now time.Time) facts.Facts {
-	yes := &facts.Condition{Status: true}
-	return facts.Facts{
-		Config:   facts.Config{RelistPeriod: time.Second, RelistThreshold: 3 * time.Minute, RPCTimeout: 2 * time.Minute},
-		Started:  now.Add(-time.Hour),
-		Endpoint: facts.Endpoint{Path: "/run/containerd/containerd.sock"},
-		Relist:   facts.Relist{Attempts: 3600, LastSeen: now, Last: &facts.RelistResult{Start: now, End: now}},
-		Modelled: facts.Modelled{LastSeen: now},
-		Status:   facts.Status{Answered: true, LastGood: now, RuntimeReady: yes, NetworkReady: yes},
-	}
-}
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func TestKubeletRules(t *testing.T) {
 	const ms = time.Millisecond
@@ -78,15 +70,15 @@ func TestKubeletRules(t *testing.T) {
 				"container runtime not ready: RuntimeReady=false reason:R message:M, " +
 				"container runtime network not ready: NetworkReady=false reason:R message:M]"},
 	} {
-		f := healthyFacts(t0)
+		f := factstest.Healthy(t0)
 		tt.change(&f)
-		k := rules(&f, t0)
-		if k.plegHealthy != tt.pleg || k.syncLoopAllowed != tt.syncLoop || k.nodeReady != tt.ready {
+		k := Apply(&f, t0)
+		if k.PLEGHealthy != tt.pleg || k.SyncLoopAllowed != tt.syncLoop || k.NodeReady != tt.ready {
 			t.Errorf("%s: PLEG healthy %t, sync loop allowed %t, node ready %t; want %t, %t, %t", tt.name,
-				k.plegHealthy, k.syncLoopAllowed, k.nodeReady, tt.pleg, tt.syncLoop, tt.ready)
+				k.PLEGHealthy, k.SyncLoopAllowed, k.NodeReady, tt.pleg, tt.syncLoop, tt.ready)
 		}
-		if k.message != tt.message {
-			t.Errorf("%s: message\n got %q\nwant %q", tt.name, k.message, tt.message)
+		if k.Message != tt.message {
+			t.Errorf("%s: message\n got %q\nwant %q", tt.name, k.Message, tt.message)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package health
+package kubelet_test
 
 import (
 	"cmp"
@@ -8,12 +8,20 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/facts/factstest"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/kubelet"
 )
+
+// silentMessage is the message of a condition that the node controller has written.
+const silentMessage = "Kubelet stopped posting node status."
+
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // silentKubelet is a node whose kubelet answers no look at it from a moment on,
 // until another.
 type silentKubelet struct {
-	writer   NodeWriter
+	writer   kubelet.Model
 	kubelet  facts.Kubelet
 	previous *facts.Verdict
 }
@@ -30,16 +38,16 @@ func (n *silentKubelet) at(now time.Time, refused bool, change func(*facts.Facts
 			n.kubelet.FailedSince = now
 		}
 	}
-	f := healthyFacts(now)
+	f := factstest.Healthy(now)
 	f.Started, f.Version.Ended = t0.Add(-time.Hour), now
 	k := n.kubelet
 	f.Evidence.Kubelet = &k
 	if change != nil {
 		change(&f)
 	}
-	status := n.writer.At(&f, now)
+	status := n.writer.At(&f, now, health.Observe(&f, now))
 	f.NodeStatus = &status
-	n.previous = Judge(&f, now, n.previous)
+	n.previous = health.Judge(&f, now, n.previous)
 	return n.previous
 }
 
@@ -57,7 +65,7 @@ func TestKubeletIsDead(t *testing.T) {
 				t.Fatalf("second %v: node Ready %t, NotReady in %v", at, v.NodeReady, v.NotReadyIn)
 			}
 		case at < died+39:
-			if !v.NodeReady || v.NotReadyIn == nil || v.KubeletMessage != msgSilent {
+			if !v.NodeReady || v.NotReadyIn == nil || v.KubeletMessage != silentMessage {
 				t.Fatalf("second %v: node Ready %t, NotReady in %v, message %q", at, v.NodeReady, v.NotReadyIn, v.KubeletMessage)
 			}
 			// Unknown came 43.8 s after the end of a real one: the renewal before it was
@@ -67,7 +75,7 @@ func TestKubeletIsDead(t *testing.T) {
 				t.Fatalf("second %v: Unknown at %v to %v", at, from, by)
 			}
 		case at > 69 && at < back:
-			if v.NodeReady || v.NotReadyIn == nil || *v.NotReadyInLatest != 0 || v.KubeletMessage != msgSilent || v.ReadyIn != nil {
+			if v.NodeReady || v.NotReadyIn == nil || *v.NotReadyInLatest != 0 || v.KubeletMessage != silentMessage || v.ReadyIn != nil {
 				t.Fatalf("second %v: node Ready %t, NotReady in %v, message %q, Ready in %v", at, v.NodeReady, v.NotReadyIn, v.KubeletMessage, v.ReadyIn)
 			}
 		case at > back && at < back+11 && !v.NodeReady:
@@ -119,45 +127,14 @@ func TestKubeletIsDeadBesideTheRuntime(t *testing.T) {
 		if notReady := !v.NodeReady; notReady && at < died+54 || !notReady && at > 70 {
 			t.Fatalf("second %v: node Ready %t, message %q", at, v.NodeReady, v.KubeletMessage)
 		}
-		if at > 70 && v.KubeletMessage != msgSilent {
+		if at > 70 && v.KubeletMessage != silentMessage {
 			t.Fatalf("second %v: message %q, want that of the node controller", at, v.KubeletMessage)
 		}
 	}
 }
 
-// TestRulesBeforePlegd bounds when the rules fail of a kubelet that has run for longer than plegd, which began 20 s ago.
-func TestRulesBeforePlegd(t *testing.T) {
-	const s = time.Second
-	late := &facts.CallError{Operation: opStatus, Code: "Unavailable"}
-	for name, tt := range map[string]struct {
-		change   func(*facts.Facts)
-		from, by time.Duration // 0: nothing is unknown
-	}{
-		"all is answered":     {func(*facts.Facts) {}, 0, 0},
-		"lists fail":          {func(f *facts.Facts) { f.Relist.Failures = 1 }, 120 * s, 160 * s},
-		"lists always failed": {func(f *facts.Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, time.Time{} }, -20 * s, 160 * s},
-		"lists fail now":      {func(f *facts.Facts) { f.Relist.Failures, f.Relist.LastSeen = 1, ago(10*s) }, 0, 0},
-		"a list hangs": {func(f *facts.Facts) {
-			f.Relist.InFlight = &facts.InFlight{Phase: facts.PhaseListContainers, PhaseStart: ago(3 * s)}
-		}, 120 * s, 160 * s},
-		"Status fails":                 {func(f *facts.Facts) { f.Status.LastErr = late }, 4 * s, 10 * s},
-		"Status fails now":             {func(f *facts.Facts) { f.Status.LastErr, f.Status.LastGood = late, ago(10*s) }, 0, 0},
-		"lists fail, and then Status":  {func(f *facts.Facts) { f.Relist.Failures, f.Relist.LastSeen, f.Status.LastErr = 1, ago(178*s), late }, 2 * s, 10 * s},
-		"Status fails, and then lists": {func(f *facts.Facts) { f.Relist.Failures, f.Status.LastErr = 1, late }, 4 * s, 10 * s},
-		"the kubelet has restarted":    {func(f *facts.Facts) { f.Relist.Failures, f.KubeletStarted = 1, ago(5*s) }, 0, 0},
-	} {
-		f := healthyFacts(t0)
-		f.Started, f.Relist.LastSeen, f.Status.LastGood = ago(20*s), ago(60*s), ago(21*s)
-		tt.change(&f)
-		want := bounds{at(tt.from), at(tt.by)}
-		if got, ok := newView(&f, t0, nil).unknown(); ok != (tt.by > 0) || ok && got != want {
-			t.Errorf("%s: %t, %s to %s; want %s to %s", name, ok, got.from, got.by, want.from, want.by)
-		}
-	}
-}
-
-// TestNodeWriter: what the API shows, with the message, and between which seconds that changes.
-func TestNodeWriter(t *testing.T) {
+// TestModel: what the API shows, with the message, and between which seconds that changes.
+func TestModel(t *testing.T) {
 	type step struct {
 		at      float64
 		network string              // the message of a network that is not ready
@@ -165,7 +142,7 @@ func TestNodeWriter(t *testing.T) {
 		good    float64             // when Status was last answered; 0: now
 		want    string
 	}
-	second := func(s float64) time.Time { return at(time.Duration(s * float64(time.Second))) }
+	second := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
 	hangs2, hangs72 := &facts.VersionCheck{HangsSince: second(2), Ended: second(1)}, &facts.VersionCheck{HangsSince: second(72), Ended: second(71)}
 	hung := &facts.VersionCheck{HangsSince: second(.5)}
 	for name, steps := range map[string][]step{
@@ -195,10 +172,10 @@ func TestNodeWriter(t *testing.T) {
 			{0, "", nil, 0, "Ready"}, {33, "", hangs2, 1, "Ready, NotReady 120.7 to 132.7"}, {33.1, "", hangs2, 0, "Ready"}, {33.2, "", nil, 0, "Ready, Ready 33.2 to 44.4"},
 		},
 	} {
-		var writer NodeWriter
+		var writer kubelet.Model
 		for _, tt := range steps {
 			now := second(tt.at)
-			f := healthyFacts(now)
+			f := factstest.Healthy(now)
 			f.Started, f.Status.LastGood, f.Version.Ended = second(-3600), second(cmp.Or(tt.good, tt.at)), now
 			if tt.network != "" {
 				f.Status.NetworkReady = &facts.Condition{Message: tt.network}
@@ -206,7 +183,7 @@ func TestNodeWriter(t *testing.T) {
 			if tt.version != nil {
 				f.Version = *tt.version
 			}
-			ns := writer.At(&f, now)
+			ns := writer.At(&f, now, health.Observe(&f, now))
 			got := "Ready"
 			if ns.NotReady {
 				got = "NotReady "
@@ -221,6 +198,62 @@ func TestNodeWriter(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("%s, %v: %s, want %s", name, tt.at, got, tt.want)
 			}
+		}
+	}
+}
+
+// TestKubeletVersions: a list that takes 25 s and 10 changed pods turn a kubelet before
+// 1.36 NotReady for some time, and none since; a list of 80 s and a new pod every 15 s
+// turn each one NotReady (measured with 1.35.4 and 1.37.2).
+func TestKubeletVersions(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		version       string
+		lists         time.Duration
+		pods          int
+		fails, points bool // the rule fails at some time; the API may show NotReady
+	}{
+		{"v1.35.4", 25 * s, 10, true, true},
+		{"v1.37.2", 25 * s, 10, false, false},
+		{"", 25 * s, 10, false, true},
+		{"v1.35.4", 80 * s, 5, true, true},
+		{"v1.37.2", 80 * s, 5, true, true},
+		{"v1.35.4", 100 * time.Millisecond, 200, false, false},
+	} {
+		var w kubelet.Model
+		start := t0
+		fails, points := false, false
+		for round := range 16 {
+			end := start.Add(tt.lists)
+			pods := tt.pods
+			if round != 2 && tt.pods > 5 {
+				pods = 0
+			}
+			last := &facts.RelistResult{Start: start, End: end, ListContainers: tt.lists, Inspected: pods}
+			next := end.Add(s)
+			for now := end; now.Before(next.Add(tt.lists)); now = now.Add(s) {
+				f := factstest.Healthy(now)
+				f.Started = t0.Add(-time.Hour)
+				f.Version.Ended, f.Relist.Last, f.Relist.Lists = now, last, []time.Duration{tt.lists, tt.lists}
+				f.Relist.LastSeen, f.Modelled = start, facts.Modelled{LastSeen: start}
+				f.Evidence.Kubelet = &facts.Kubelet{At: now, AnsweredAt: now, Version: tt.version}
+				ns := w.At(&f, now, health.Observe(&f, now))
+				f.NodeStatus = &ns
+				v := health.Judge(&f, now, nil)
+				fails = fails || !v.RulesOK
+				points = points || ns.NotReady || !ns.NotReadyFrom.IsZero() && !ns.NotReadyFrom.After(now)
+				if older := f.Modelled.LastSeenBefore136; !older.IsZero() && ns.NotReadyBy.Before(older.Add(3*time.Minute)) && !ns.NotReadyBy.IsZero() {
+					t.Errorf("%s: the window ends at %s, before the rule of an older kubelet fails", now.Sub(t0), ns.NotReadyBy.Sub(t0))
+				}
+				if tt.version == "" && !v.NodeReady {
+					t.Errorf("%s: NotReady is certain though the kubelet's version is not known", now.Sub(t0))
+				}
+			}
+			start = next
+		}
+		if fails != tt.fails || points != tt.points {
+			t.Errorf("kubelet %q, lists of %s, %d pods: the rules fail %t, a window opens %t; want %t, %t",
+				tt.version, tt.lists, tt.pods, fails, points, tt.fails, tt.points)
 		}
 	}
 }

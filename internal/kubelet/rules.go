@@ -1,4 +1,4 @@
-package health
+package kubelet
 
 import (
 	"fmt"
@@ -14,19 +14,25 @@ const (
 	RuntimeDownAfter = 30 * time.Second
 	// StatusPeriod lies between two Status calls (pkg/kubelet/kubelet.go, updateRuntimeUp runs every 5 s).
 	StatusPeriod = 5 * time.Second
-	// statusLate is the age of the last good Status from which its rule counts down: two calls have been missed.
-	statusLate = 2 * StatusPeriod
+	// StatusLate is the age of the last good Status from which its rule counts down: two calls have been missed.
+	StatusLate = 2 * StatusPeriod
+	// StatusHangAfter is how long Status is unanswered until it counts as hanging.
+	StatusHangAfter = 2 * time.Second
+	// GoneAfter is how long a kubelet must be silent until it is not about to serve.
+	GoneAfter = 10 * time.Second
 )
 
-// kubelet is the result of the kubelet's own rules.
-type kubelet struct {
-	plegHealthy, syncLoopAllowed, nodeReady bool
-	message                                 string
+// Rules is the result of the kubelet's own rules.
+type Rules struct {
+	PLEGHealthy     bool   // a relist has succeeded within the threshold
+	SyncLoopAllowed bool   // no runtime error stands
+	NodeReady       bool   // no runtime and no network error stands
+	Message         string // all errors, as the Ready condition has them
 }
 
-// rules applies the kubelet's three nested rules, with its messages word for word
+// Apply applies the kubelet's three nested rules, with its messages word for word
 // (pkg/kubelet/runtime.go, pkg/kubelet/pleg/generic.go, pkg/kubelet/kubelet.go, 1.36).
-func rules(f *facts.Facts, now time.Time) kubelet {
+func Apply(f *facts.Facts, now time.Time) Rules {
 	var runtime, network []string
 	switch {
 	case f.Status.LastGood.IsZero() || statusBeforeKubelet(f, now):
@@ -58,12 +64,12 @@ func rules(f *facts.Facts, now time.Time) kubelet {
 	if len(all) > 1 { // k8s.io/apimachinery pkg/util/errors, aggregate.Error
 		message = "[" + message + "]"
 	}
-	return kubelet{plegHealthy, len(runtime) == 0, len(all) == 0, message}
+	return Rules{PLEGHealthy: plegHealthy, SyncLoopAllowed: len(runtime) == 0, NodeReady: len(all) == 0, Message: message}
 }
 
 // statusBeforeKubelet reports whether the kubelet has restarted since the last good Status, and had no answer.
 func statusBeforeKubelet(f *facts.Facts, now time.Time) bool {
 	s := &f.Status
-	hangs := !s.InFlightSince.IsZero() && now.Sub(s.InFlightSince) >= statusHangAfter
+	hangs := !s.InFlightSince.IsZero() && now.Sub(s.InFlightSince) >= StatusHangAfter
 	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || hangs)
 }

@@ -1,4 +1,4 @@
-package health
+package kubelet
 
 import (
 	"slices"
@@ -6,6 +6,9 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 )
+
+// slowList is the duration from which both lists together are slow.
+const slowList = 300 * time.Millisecond
 
 // rounds models the relists of the kubelet where its lists are slow: up to 1.35 each inspection
 // lists again; since 1.36 the kubelet relists a changed pod on demand, once a round
@@ -30,7 +33,7 @@ func (k *rounds) follow(last *facts.RelistResult, before136 bool) {
 		return
 	}
 	lists, again := last.ListPodSandbox+last.ListContainers, k.changed
-	if lists < slowCall {
+	if lists < slowList {
 		again = 0
 	} else if !before136 {
 		again = min(again, 1)
@@ -54,7 +57,7 @@ func (k *rounds) correct(m facts.Modelled, now time.Time) facts.Modelled {
 
 // followRounds corrects the kubelet's relists by its version. Where that is not known they are
 // those of a newer kubelet, which is NotReady later, and LastSeenBefore136 of an older one.
-func (s *NodeWriter) followRounds(f *facts.Facts, now time.Time) {
+func (s *Model) followRounds(f *facts.Facts, now time.Time) {
 	version, known := []int(nil), false
 	if k := f.Evidence.Kubelet; k != nil {
 		version, known = facts.ParseVersion(k.Version)

@@ -1,0 +1,100 @@
+package kubelet
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+)
+
+// reliableGap is how long plegd may have been away until restored times count no longer.
+const reliableGap = 10 * time.Second
+
+// Starting reports whether there is no success yet, and none of the kubelet's rules has had its full time.
+func Starting(f *facts.Facts, t time.Time, seen Observations) bool {
+	return newMoment(f, t, seen).starting()
+}
+
+func (m *moment) starting() bool {
+	f := m.f
+	s := &f.Status
+	listed := facts.LastSeen(f)
+	if !m.AttemptMade && listed.IsZero() || f.UnobservedGap > reliableGap && !m.settled() {
+		return true
+	}
+	if s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()) {
+		return false // these rules take no time
+	}
+	observed := m.age(f.Started)
+	if observed > f.Config.RelistThreshold || s.LastGood.IsZero() && observed >= RuntimeDownAfter {
+		return false
+	}
+	if f.KubeletStarted.After(f.Started) {
+		listed = f.Relist.LastSeen // plegd has watched for longer than that kubelet runs
+	}
+	return listed.IsZero() || s.LastGood.IsZero()
+}
+
+// settled reports whether the first relist and the first Status have ended, or have been in flight for long.
+func (m *moment) settled() bool {
+	r, s := &m.f.Relist, &m.f.Status
+	limit := m.f.Config.RelistLateAfter()
+	relistSettled := r.Last != nil || r.InFlight != nil && m.age(r.InFlight.Start) > limit
+	statusSettled := s.Answered && !s.Restored || m.unanswered(s.InFlightSince, limit) || s.LastErr != nil
+	return relistSettled && statusSettled
+}
+
+// rulesFailAt returns when the first of the kubelet's rules fails, zero while nothing points that way.
+func (m *moment) rulesFailAt() time.Time {
+	var fails time.Time
+	if m.relistTrouble() && !m.relistEndsInTime() {
+		fails = cmp.Or(facts.LastSeen(m.f), m.f.Started).Add(m.f.Config.RelistThreshold)
+	}
+	if m.statusRuleCounts() {
+		fails = facts.Earliest(fails, cmp.Or(m.f.Status.LastGood, m.f.Started).Add(RuntimeDownAfter))
+	}
+	return fails
+}
+
+// relistTrouble reports whether a relist has failed, or takes more than two periods, the kubelet's or plegd's.
+func (m *moment) relistTrouble() bool { return RelistTrouble(m.f, m.t) }
+
+// RelistTrouble reports whether a relist has failed, or takes more than two periods, the kubelet's or plegd's.
+func RelistTrouble(f *facts.Facts, t time.Time) bool {
+	limit := f.Config.RelistLateAfter()
+	if f.Relist.Failures > 0 {
+		return true
+	}
+	if r := f.Relist.InFlight; r != nil && t.Sub(r.Start) > limit {
+		return true
+	}
+	busy := f.Modelled.BusySince
+	return !busy.IsZero() && t.Sub(busy) > limit
+}
+
+// relistEndsInTime reports whether the relist, which inspects, ends before the next one would come too late.
+func (m *moment) relistEndsInTime() bool {
+	f := m.f
+	if f.Modelled.EndsBy.IsZero() || f.Relist.Failures > 0 {
+		return false
+	}
+	list := f.Relist.InFlight
+	if list != nil && list.Phase != facts.PhaseInspect && m.age(list.PhaseStart) > f.Config.RelistLateAfter() {
+		return false
+	}
+	next := f.Modelled.EndsBy.Add(f.Config.RelistPeriod)
+	for _, last := range f.Relist.RecentLists(1) {
+		next = next.Add(last)
+	}
+	return next.Before(facts.LastSeen(f).Add(f.Config.RelistThreshold))
+}
+
+// statusRuleCounts reports whether the 30 s of the Status rule are running out: its last good
+// answer is late, the next one is known to fail, it fails or hangs beside calls that are answered,
+// or the relist is in trouble and nothing speaks for the next Status.
+func (m *moment) statusRuleCounts() bool {
+	if m.age(cmp.Or(m.f.Status.LastGood, m.f.Started)) > StatusLate || m.StatusWillFail {
+		return true
+	}
+	return m.StatusAlone || m.relistTrouble() && (m.StatusFails || m.Unreachable)
+}
