@@ -1,0 +1,235 @@
+package stacks
+
+import (
+	"bytes"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/plegd/plegd/test/must"
+)
+
+// store is a value with locks, such as runtimes have many.
+type store struct {
+	mu    sync.Mutex
+	rw    sync.RWMutex
+	once  sync.Once
+	calls int
+}
+
+//go:noinline
+func (s *store) get() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+}
+
+//go:noinline
+func (s *store) update(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	s.calls++
+}
+
+// updateAfter does something before it takes the lock.
+//
+//go:noinline
+func (s *store) updateAfter(f func()) {
+	f()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+}
+
+// loop waits on a channel as a background task does.
+//
+//go:noinline
+func (s *store) loop(c chan struct{}) {
+	<-c
+	s.calls++
+}
+
+//go:noinline
+func (s *store) size() {
+	s.rw.RLock()
+	defer s.rw.RUnlock()
+	runtime.KeepAlive(s)
+}
+
+//go:noinline
+func (s *store) read(f func()) {
+	s.rw.RLock()
+	defer s.rw.RUnlock()
+	f()
+	runtime.KeepAlive(s)
+}
+
+//go:noinline
+func (s *store) write(f func()) {
+	s.rw.Lock()
+	defer s.rw.Unlock()
+	f()
+	s.calls++
+}
+
+//go:noinline
+func (s *store) load(f func()) {
+	s.once.Do(f)
+	s.calls++
+}
+
+var global sync.Mutex
+
+//go:noinline
+func logLine(f func()) {
+	global.Lock()
+	defer global.Unlock()
+	f()
+}
+
+// scene starts goroutines that wait.
+type scene struct {
+	*store
+	*testing.T
+
+	self, started, holder int
+	release               chan struct{}
+}
+
+// run starts a goroutine and returns when it waits.
+func (s *scene) run(f func()) {
+	s.started++
+	go f()
+	s.settled()
+}
+
+// block waits until the test ends.
+func (s *scene) block() { <-s.release }
+
+// hold waits while it holds the lock of the scene.
+func (s *scene) hold() {
+	s.holder = goroutineID()
+	<-s.release
+}
+
+func nothing() {}
+
+func goroutineID() int {
+	d, _ := Parse(bytes.NewReader(stack(false)))
+	return d.Goroutines[0].ID
+}
+
+func stack(all bool) []byte {
+	buf := make([]byte, 1<<20)
+	return buf[:runtime.Stack(buf, all)]
+}
+
+// settled returns a dump of the goroutines of the scene once all of them wait.
+func (s *scene) settled() *Dump {
+	s.Helper()
+	for {
+		d, err := Parse(bytes.NewReader(stack(true)))
+		must.Do(s, err)
+		d.Goroutines = slices.DeleteFunc(d.Goroutines, func(g Goroutine) bool { return g.Creator != s.self })
+		waiting := 0
+		for _, g := range d.Goroutines {
+			if g.State != "running" && g.State != "runnable" {
+				waiting++
+			}
+		}
+		if waiting == s.started {
+			return d
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestLive analyses dumps of this process: of each scene the holder is known.
+func TestLive(t *testing.T) {
+	for name, tt := range map[string]struct {
+		start func(s *scene)
+		says  string // where no holder is proven
+	}{
+		"a method that calls back": {start: func(s *scene) {
+			s.run(func() { s.update(s.hold) })
+			s.run(func() { s.get() })
+		}},
+		"another value of the type is busy too": {start: func(s *scene) {
+			s.run(func() { new(store).update(s.block) })
+			s.run(func() { s.update(s.hold) })
+			s.run(func() { s.update(nothing) })
+		}},
+		"a reader beside a writer": {start: func(s *scene) {
+			s.run(func() { s.read(s.hold) })
+			s.run(func() { s.write(nothing) })
+		}},
+		"a writer beside readers": {start: func(s *scene) {
+			s.run(func() { s.write(s.hold) })
+			s.run(func() { s.size() })
+		}},
+		"once": {start: func(s *scene) {
+			s.run(func() { s.load(s.hold) })
+			s.run(func() { s.load(nothing) })
+		}},
+		"a global lock": {start: func(s *scene) {
+			s.run(func() { logLine(s.hold) })
+			s.run(func() { logLine(nothing) })
+		}},
+		"never unlocked": {says: "no goroutine shows", start: func(s *scene) {
+			s.mu.Lock()
+			s.run(func() { s.get() })
+		}},
+		"never unlocked, one is before the lock": {says: "has not come to the place", start: func(s *scene) {
+			s.mu.Lock()
+			s.run(func() { s.updateAfter(s.block) })
+			s.run(func() { s.updateAfter(nothing) })
+		}},
+		"never unlocked, one idles": {says: "may idle there", start: func(s *scene) {
+			s.mu.Lock()
+			s.run(func() { s.loop(s.release) })
+			s.run(func() { s.get() })
+		}},
+		"two are inside": {says: "2 goroutines may hold it", start: func(s *scene) {
+			s.run(func() { s.update(s.hold) })
+			s.run(func() { s.updateAfter(s.block) })
+			s.run(func() { s.get() })
+		}},
+		"a service, whose parts have locks": {says: "may belong to anything", start: func(s *scene) {
+			s.run(func() { s.write(s.hold) })
+			s.run(func() { s.size() })
+			s.started++
+			go s.loop(s.release)
+			s.settled()
+		}},
+		"recursion": {says: "may wait for itself", start: func(s *scene) {
+			s.run(func() { s.update(sync.OnceFunc(func() { s.get() })) })
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &scene{store: new(store), T: t, self: goroutineID(), release: make(chan struct{})}
+			tt.start(s)
+			report := Analyse(s.settled())
+			if tt.says == "" || strings.HasPrefix(tt.says, "2") {
+				defer close(s.release)
+			}
+			var text strings.Builder
+			must.Do(t, report.WriteText(&text))
+			if len(report.Locks) != 1 {
+				t.Fatalf("%d locks: %s", len(report.Locks), &text)
+			}
+			holder := report.Locks[0].Holder
+			if tt.says != "" {
+				if holder != nil || !strings.Contains(report.Locks[0].Unproven, tt.says) {
+					t.Errorf("want no holder, %q:\n%s", tt.says, &text)
+				}
+				return
+			}
+			if holder == nil || holder.Goroutine != s.holder {
+				t.Errorf("goroutine %d holds it:\n%s", s.holder, &text)
+			}
+		})
+	}
+}

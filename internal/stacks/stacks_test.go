@@ -1,0 +1,149 @@
+package stacks
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/plegd/plegd/test/must"
+)
+
+// readDump parses a file of testdata.
+func readDump(t *testing.T, name string) *Dump {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	must.Do(t, err)
+	defer f.Close()
+	d, err := Parse(f)
+	must.Do(t, err)
+	return d
+}
+
+// TestDumps analyses real dumps whose holders are known from how they were made.
+func TestDumps(t *testing.T) {
+	for _, tt := range []struct {
+		file   string
+		holder int // 0: none is proven
+		says   []string
+	}{
+		{"containerd-1.6-list-hangs.txt", 346, []string{
+			"2 wait for the lock of container.(*statusStorage), the longest for less than 1 min: ListContainers x2",
+			"held by goroutine 346: UpdateContainerResources for less than 1 min, waits for its call to a shim (Update)",
+		}},
+		{"crio-log-pipe.txt", 581, []string{
+			"held by goroutine 581: Status for 1 min, in the system call write in logrus.(*Entry).write",
+			"ListPodSandbox for 1 min, waits for a lock in logrus.(*Entry).log, held by Status",
+		}},
+		{"crio-nri-stopped.txt", 0, []string{"RunPodSandbox for less than 1 min, waits for an NRI plugin (RunPodSandbox)", "0 contended locks"}},
+		{"dockerd-cp.txt", 0, []string{"holder not proven", "getContainersArchive for less than 1 min, waits for its client to read"}},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			r := Analyse(readDump(t, tt.file))
+			holder := 0
+			if len(r.Locks) > 0 && r.Locks[0].Holder != nil {
+				holder = r.Locks[0].Holder.Goroutine
+			}
+			var text strings.Builder
+			must.Do(t, r.WriteText(&text))
+			if holder != tt.holder {
+				t.Errorf("holder %d, want %d", holder, tt.holder)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(text.String(), want) {
+					t.Errorf("%s\nlacks %q", &text, want)
+				}
+			}
+		})
+	}
+}
+
+// TestParse: a dump in each form that a runtime or a log gives it.
+func TestParse(t *testing.T) {
+	const one = "goroutine 7 [sync.Mutex.Lock, 12 minutes, locked to thread]:\nsync.(*Mutex).Lock(...)\n\t/usr/local/go/src/sync/mutex.go:46\n" +
+		"a/b.(*T).Get(0xc000123450?, {0x1, _}, ...)\n\t/src/a b/t.go:12 +0x28e\ncreated by a/b.New in goroutine 3\n\t/src/t.go:4 +0x1\n"
+	lines := strings.Split(strings.TrimSpace(one), "\n")
+	prefixed := "noise\nNov 27 22:00:00 n containerd[1]: " + strings.Join(lines, "\nNov 27 22:00:00 n containerd[1]: ")
+	for name, text := range map[string]string{
+		"pprof":        one,
+		"panic":        "panic: x\n\n" + strings.Replace(one, "goroutine 7 [", "goroutine 7 gp=0xc01 m=3 mp=0xc02 [", 1),
+		"Windows":      strings.ReplaceAll(one, "\n", "\r\n"),
+		"journal":      prefixed,
+		"a log line":   `time="x" level=info msg="=== BEGIN goroutine stack dump ===\n` + strings.ReplaceAll(strings.ReplaceAll(one, "\t", `\t`), "\n", `\n`) + `\n=== END"`,
+		"tabs as text": strings.ReplaceAll(one, "\t", "    "),
+	} {
+		d, err := Parse(strings.NewReader(text))
+		if err != nil || len(d.Goroutines) != 1 || d.Truncated {
+			t.Errorf("%s: %v, %+v", name, err, d)
+			continue
+		}
+		g := d.Goroutines[0]
+		if g.ID != 7 || g.State != "sync.Mutex.Lock" || g.Waited != 12*time.Minute || g.Creator != 3 || g.CreatedBy != "a/b.New" || len(g.Frames) != 2 {
+			t.Errorf("%s: %+v", name, g)
+			continue
+		}
+		f := g.Frames[1]
+		if f.Receiver() != "a/b.(*T)" || f.Package() != "a/b" || f.Offset != 0x28e || !f.Hidden || !f.hasWord(0xc000123450, true) || f.hasWord(0xc000123450, false) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for text, want := range map[string]error{
+		"": ErrNotDump, "\x7fELF\x00": ErrNotDump, "created by x in goroutine 3\n": ErrNotDump,
+		"goroutine profile: total 98\n1 @ 0x1 0x2\n": ErrCounted,
+	} {
+		if _, err := Parse(strings.NewReader(text)); !errors.Is(err, want) {
+			t.Errorf("%.20q: %v, want %v", text, err, want)
+		}
+	}
+	long := strings.Repeat("goroutine 1 [select]:\nx.y()\n\t/z.go:1\n\n", MaxBytes/30)
+	d, err := Parse(strings.NewReader(long))
+	if err != nil || !d.Truncated {
+		t.Errorf("a long dump: %v, truncated %v", err, d.Truncated)
+	}
+}
+
+// FuzzAnalyse: no text makes the analysis fail, name a holder that waits for its own lock or
+// print what a terminal takes for a command.
+func FuzzAnalyse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.txt")
+	must.Do(f, err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		must.Do(f, err)
+		f.Add(text)
+	}
+	f.Add([]byte("goroutine 99999999999999999999 [semacquire, 99999999999999999999 minutes]:\nsync.(*Mutex).Lock(0xffffffffffffffffff)\na.(*(b)\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := Parse(bytes.NewReader(text))
+		if err != nil {
+			return
+		}
+		r := Analyse(d)
+		var out strings.Builder
+		must.Do(t, r.WriteText(&out))
+		if !utf8.ValidString(out.String()) || strings.ContainsAny(out.String(), "\x1b\x00\r") {
+			t.Errorf("%q", out.String())
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+		for i, l := range d.groups() {
+			if i >= len(r.Locks) || r.Locks[i].Holder == nil {
+				continue
+			}
+			id := r.Locks[i].Holder.Goroutine
+			if slices.ContainsFunc(l.waiters, func(w lockWait) bool { return w.goroutine.ID == id }) {
+				t.Errorf("goroutine %d waits for the lock that it holds", id)
+			}
+		}
+	})
+}

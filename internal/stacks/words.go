@@ -1,0 +1,160 @@
+package stacks
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+var (
+	rpcHandler    = regexp.MustCompile(`\._(\w+?)_(\w+)_Handler(?:\.|$)`)
+	dockerHandler = regexp.MustCompile(`router/\w+\.\(\*\w+\)\.((?:get|post|delete|put|head)\w+)`)
+)
+
+// subscriptions are requests that last for as long as their client listens.
+var subscriptions = map[string]bool{"GetContainerEvents": true, "Events.Subscribe": true, "getEvents": true}
+
+// request returns the request from outside that a goroutine serves: the method of the CRI, a
+// method of another service with its name, or the handler of Docker's API; "" for none.
+func (g *Goroutine) request() string {
+	for i := len(g.Frames) - 1; i >= 0; i-- {
+		if m := rpcHandler.FindStringSubmatch(g.Frames[i].Func); m != nil {
+			return method(m[1], m[2])
+		}
+		if m := dockerHandler.FindStringSubmatch(g.Frames[i].Func); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+func method(service, name string) string {
+	if service == "RuntimeService" || service == "ImageService" {
+		return name
+	}
+	return service + "." + name
+}
+
+// requestOf returns the request that a goroutine serves or was started for.
+func (d *Dump) requestOf(g *Goroutine) string {
+	const generations = 4
+	for range generations {
+		if name := g.request(); name != "" {
+			return name
+		}
+		parent := d.goroutine(g.Creator)
+		if parent == nil {
+			return ""
+		}
+		g = parent
+	}
+	return ""
+}
+
+func (d *Dump) goroutine(id int) *Goroutine {
+	if id == 0 {
+		return nil
+	}
+	for i := range d.Goroutines {
+		if d.Goroutines[i].ID == id {
+			return &d.Goroutines[i]
+		}
+	}
+	return nil
+}
+
+// peers describe waits for another process by the function that waits. The first group of an
+// expression, where there is one, is the call.
+var peers = []struct {
+	function *regexp.Regexp
+	words    string
+}{
+	{regexp.MustCompile(`(?:runtime/v2/task|runtime/task/v\d)\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a shim"},
+	{regexp.MustCompile(`containerd/nri/pkg/api\.\(\*\w*[cC]lient\)\.(\w+)$`), "an NRI plugin"},
+	{regexp.MustCompile(`services/snapshots/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a snapshotter"},
+	{regexp.MustCompile(`containerd/(?:v2/)?api/services/\w+/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to containerd"},
+	{regexp.MustCompile(`containernetworking/cni/libcni\.\(\*CNIConfig\)\.(\w+)$`), "a CNI plugin"},
+	{regexp.MustCompile(`containerd/go-runc\.\(\*Runc\)\.(\w+)$`), "runc"},
+	{regexp.MustCompile(`cri-o/internal/oci\.\(\*runtimeOCI\)\.(\w+)$`), "the OCI runtime"},
+	{regexp.MustCompile(`(?:remotes/docker|containers/image/v5/docker|distribution/registry/client)\.`), "a registry"},
+	{regexp.MustCompile(`^os/exec\.\(\*Cmd\)\.(?:Wait|Run|Output|CombinedOutput)$`), "a program that it has started"},
+	{regexp.MustCompile(`^os\.\(\*Process\)\.(?:Wait|wait|pidfdWait|blockUntilWaitable)$`), "a program that it has started"},
+	{regexp.MustCompile(`^net/http\.\(\*response\)\.[wW]rite$`), "its client to read"},
+	{regexp.MustCompile(`^net/http\.\(\*Client\)\.do$`), "a web server"},
+	{regexp.MustCompile(`^google\.golang\.org/grpc\.\(\*ClientConn\)\.Invoke$`), "a gRPC server"},
+}
+
+// wait describes what a goroutine waits for, apart from locks.
+func (g *Goroutine) wait() string {
+	switch g.State {
+	case "running", "runnable":
+		return "runs in " + g.function()
+	}
+	for _, f := range g.Frames {
+		if rpcHandler.MatchString(f.Func) {
+			break
+		}
+		for _, p := range peers {
+			if m := p.function.FindStringSubmatch(f.Func); m != nil {
+				return "waits for " + p.words + call(m)
+			}
+		}
+	}
+	if g.State == "syscall" {
+		return fmt.Sprintf("in the system call %s in %s", g.systemCall(), g.function())
+	}
+	return fmt.Sprintf("waits (%s) in %s", g.State, g.function())
+}
+
+func call(groups []string) string {
+	if len(groups) < 2 {
+		return ""
+	}
+	return " (" + groups[1] + ")"
+}
+
+// systemCall returns the name of the system call that a goroutine is in.
+func (g *Goroutine) systemCall() string {
+	name := "that is not named"
+	for _, f := range g.Frames {
+		for _, prefix := range []string{"syscall.", "golang.org/x/sys/unix."} {
+			if rest, ok := strings.CutPrefix(f.Func, prefix); ok && !strings.Contains(strings.ToLower(rest), "syscall") {
+				return strings.ToLower(rest)
+			}
+		}
+	}
+	return name
+}
+
+// libraries are packages that wait for others; where a goroutine is, is shown by its first
+// function outside of them.
+var libraries = []string{"sync.", "internal/", "runtime.", "runtime/", "syscall.", "os.", "io.", "bufio.", "time.", "golang.org/x/sys/unix."}
+
+// function returns the first function that is not of a basic library.
+func (g *Goroutine) function() string {
+	for _, f := range g.Frames {
+		basic := false
+		for _, prefix := range libraries {
+			basic = basic || strings.HasPrefix(f.Func, prefix)
+		}
+		if !basic {
+			return f.Short()
+		}
+	}
+	if len(g.Frames) > 0 {
+		return g.Frames[0].Short()
+	}
+	return "a function that is not shown"
+}
+
+// age returns a time of whole minutes in words.
+func age(d time.Duration) string {
+	if d < time.Minute {
+		return "less than 1 min"
+	}
+	if d < 2*time.Hour {
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	}
+	return fmt.Sprintf("%d h", int(d.Hours()))
+}
