@@ -103,7 +103,7 @@ func (s *cgroupSource) rise(level string, now counters, n int) iter.Seq2[counter
 // small quota by a tick may wait for many periods until then: while periods increase and
 // the time does not, it has not run in any of them.
 func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
-	for dir := range s.tree.Up(m, "cpu") {
+	for dir, path := range s.tree.Up(m, "cpu") {
 		stat, ok := proc.ReadCPUStat(dir)
 		if !ok {
 			continue
@@ -122,7 +122,9 @@ func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 				s.throttledAt = v.At // be the quota lifted by now
 			}
 			if share > v.Throttled && proc.HasQuota(dir) {
-				v.Throttled, v.ThrottledPeriods = share, periods
+				v.Throttled = share
+				v.ThrottledPeriods = periods
+				v.ThrottledPath = path
 			}
 		}
 	}

@@ -124,6 +124,9 @@ func TestCgroupThrottled(t *testing.T) {
 					}
 					evidencetest.WriteTree(t, sysfs, files)
 					got = gatherCgroup(t, w)
+					if s.share > 0 && got.ThrottledPath != tt.level {
+						t.Errorf("%s, %s, step %d: the quota of %q takes most, want %q", name, v.file, i, got.ThrottledPath, tt.level)
+					}
 					if math.Abs(got.Throttled-s.share) > 1e-3 || math.Abs(got.ThrottledPeriods-s.of) > 1e-3 {
 						t.Errorf("%s, %s, step %d: %f of the time, %f of the periods; want %+v", name, v.file, i, got.Throttled, got.ThrottledPeriods, s)
 					}

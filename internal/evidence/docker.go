@@ -20,8 +20,7 @@ const (
 	DefaultDockerSocket = "/run/docker.sock"
 	// systemContainerd is what dockerd uses where it is there and nothing else is configured.
 	systemContainerd = "/run/containerd/containerd.sock"
-	dockerCaution    = "A restart of dockerd ends every container of the node " +
-		"unless \"live-restore\": true is in /etc/docker/daemon.json."
+	dockerCaution    = "Look at live-restore first: without it a restart of dockerd ends every container of the node."
 
 	maxPong = 16 << 10 // bytes of an answer that are read
 )

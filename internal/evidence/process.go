@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +93,7 @@ func (p *Process) read(s proc.Process, up time.Duration) error {
 		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
 		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
 	}
-	v.OpenFDs, v.MaxFDs = descriptors(p.hop.procfs, s.PID)
+	readDescriptors(p.hop.procfs, v)
 	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
 		return err
 	}
@@ -128,25 +129,44 @@ func (p *Process) read(s proc.Process, up time.Duration) error {
 	return nil
 }
 
-// descriptors returns the number of open descriptors, by the size of /proc/PID/fd (Linux
-// 6.2) or by counting them, and the soft limit; -1 where it may not be read.
-func descriptors(root string, pid int) (open, most int) {
-	open, most = -1, -1
-	var p procfs.Proc
+// readDescriptors sets the number of open descriptors, by the size of /proc/PID/fd (Linux 6.2) or
+// by counting them, and their limits; -1 and a hard limit of 0 where these may not be read.
+func readDescriptors(root string, v *facts.Process) {
+	v.OpenFDs = -1
+	v.MaxFDs = -1
 	fs, err := procfs.NewFS(root)
-	if err == nil {
-		p, err = fs.Proc(pid)
-	}
 	if err != nil {
-		return open, most
+		return
+	}
+	p, err := fs.Proc(v.PID)
+	if err != nil {
+		return
 	}
 	if n, err := p.FileDescriptorsLen(); err == nil {
-		open = n
+		v.OpenFDs = n
 	}
 	if l, err := p.Limits(); err == nil {
-		most = int(min(l.OpenFiles, math.MaxInt)) //nolint:gosec // not above it
+		v.MaxFDs = int(min(l.OpenFiles, math.MaxInt)) //nolint:gosec // not above it
 	}
-	return open, most
+	v.HardFDs = hardLimit(root, v.PID)
+}
+
+// hardLimit returns the hard limit of a process's open files, 0 where it is not readable.
+func hardLimit(root string, pid int) int {
+	b, err := proc.ReadFile(proc.Path(root, pid, "limits"))
+	if err != nil {
+		return 0
+	}
+	_, limits, _ := strings.Cut(string(b), "Max open files")
+	fields := strings.Fields(limits)
+	if len(fields) < 2 {
+		return 0
+	}
+	hard, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return 0
+	}
+	return hard
 }
 
 // find returns the process: the one at the other end of the held connection; else the one

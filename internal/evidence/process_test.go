@@ -60,7 +60,7 @@ func TestProcessFixture(t *testing.T) {
 	if diff := cmp.Diff(want, v.Threads); diff != "" {
 		t.Error(diff)
 	}
-	if v.PID != 1000 || v.Comm != "containerd" || !v.Alive || v.MaxFDs != 1048576 || v.OpenFDs != -1 || v.At.Sub(v.Start) != 10*time.Second {
+	if v.PID != 1000 || v.Comm != "containerd" || !v.Alive || v.MaxFDs != 1048576 || v.HardFDs != 1048576 || v.OpenFDs != -1 || v.At.Sub(v.Start) != 10*time.Second {
 		t.Errorf("%+v", v)
 	}
 	if len(v.Blocked) != 1 || v.Blocked[0].Channel != "rpc_wait_bit_killable" {

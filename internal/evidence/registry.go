@@ -78,7 +78,10 @@ func NewRegistry(o Options) *Registry {
 		// in which it must have failed.
 		NewWatch(Spec[facts.Kubelet]{
 			Name: "kubelet", Every: 4, Timeout: 5 * time.Second, Again: func(v *facts.Kubelet) bool { return !v.OK },
-			Gather: client.Sample, Store: func(e *facts.Evidence, v *facts.Kubelet) { e.Kubelet = v },
+			Gather: client.Sample, Store: func(e *facts.Evidence, v *facts.Kubelet) {
+				e.Kubelet = v
+				e.KubeletUnit = process.Unit()
+			},
 		}),
 	)
 	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, d.dockerd.sources, containerd.sources)...)

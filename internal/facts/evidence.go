@@ -16,7 +16,8 @@ type Evidence struct {
 	Node           *Node             `json:"node,omitzero"`
 	Kubelet        *Kubelet          `json:"kubelet,omitzero"`
 	KubeletProcess *KubeletProcess   `json:"kubelet_process,omitzero"`
-	Chain          *Chain            `json:"chain,omitzero"` // nil while no call hangs
+	KubeletUnit    string            `json:"kubelet_unit,omitzero"` // the systemd service that runs or last ran it, without ".service"
+	Chain          *Chain            `json:"chain,omitzero"`        // nil while no call hangs
 }
 
 // Source is the state of a source of evidence.
@@ -91,6 +92,7 @@ type Cgroup struct {
 	ThrottledPeriods float64         `json:"throttled_periods"`
 	ThrottledTotal   time.Duration   `json:"throttled_total_seconds"`
 	ThrottledAt      time.Time       `json:"throttled_at,omitzero"`
+	ThrottledPath    string          `json:"throttled_path,omitzero"` // the level whose quota takes most
 	PIDs             int             `json:"pids"`
 	PIDsMax          int             `json:"pids_max"`                // the nearest limit at it or above, 0 for none
 	MemoryLimits     []MemoryLimit   `json:"memory_limits,omitempty"` // the levels that limit its memory, its own first

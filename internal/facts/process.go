@@ -20,6 +20,7 @@ type Process struct {
 	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it may not be read.
 	OpenFDs     int            `json:"open_fds"`
 	MaxFDs      int            `json:"max_fds"`
+	HardFDs     int            `json:"hard_fds,omitzero"`     // the hard limit, 0 if unknown
 	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"` // when they were last used up
 	Threads     map[string]int `json:"threads,omitzero"`      // by state: R, S, D, T, Z, other
 	// Blocked are threads in D, or asleep without waiting for work, longest first, a few.

@@ -80,11 +80,19 @@ func nextStep(v *facts.Verdict, w *view) (next string) {
 	if r.next != nil {
 		next = r.next(at)
 	}
-	next = cmp.Or(next, w.chainNext(r.ID), nodeSteps(at.f, nil).Replace(r.Next))
+	next = cmp.Or(next, w.chainNext(r.ID), pageNext(at.f, r, v.Chain))
 	if h := at.hop; h != nil {
 		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.Name(), next, h.Caution))
 	}
 	return next
+}
+
+// pageNext is the Next of a reason's page with the node's values, or with generic ones where it does not show them all.
+func pageNext(f *facts.Facts, r *Reason, chain []facts.Link) string {
+	if next, known := nodeWords(f, r.ID, chain).fill(r.Next); known {
+		return next
+	}
+	return Generic(r.Next)
 }
 
 // match activates the reasons that rows find, at the first hop: those that stand for themselves, or the fallbacks.

@@ -35,6 +35,25 @@ func TestKubeletAfterTheRuntime(t *testing.T) {
 	}
 }
 
+// TestKubeletHangsBeforeItListens: a kubelet whose process runs and that does not listen is no
+// kubelet to be started.
+func TestKubeletHangsBeforeItListens(t *testing.T) {
+	for name, tt := range map[string]struct {
+		process *facts.KubeletProcess
+		want    string
+	}{
+		"no process":                    {nil, KubeletDown},
+		"a process that has run for 1m": {&facts.KubeletProcess{PID: 9, Started: ago(time.Minute)}, KubeletStalled},
+		"a process that has just begun": {&facts.KubeletProcess{PID: 9, Started: ago(2 * time.Second)}, KubeletDown},
+	} {
+		f := healthyFacts(t0)
+		f.Calls = map[string]facts.Call{"version": {LastOK: t0}}
+		f.Evidence.Kubelet = &facts.Kubelet{At: t0, Seen: true, Refused: true, FailedSince: ago(30 * time.Second)}
+		f.Evidence.KubeletProcess = tt.process
+		named(t, name, &f, tt.want)
+	}
+}
+
 // TestRelistsLess: --events=evented is right beside kubelets before 1.37 only.
 func TestRelistsLess(t *testing.T) {
 	for version, want := range map[string][2]bool{"v1.35.4": {true, true}, "v1.36.2": {true, true}, "v1.37.2": {false, true}, "": {}} {

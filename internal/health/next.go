@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/plegd/plegd/internal/facts"
 )
@@ -57,7 +58,7 @@ func processStep(links []facts.Link, culprit, before *facts.Link) string {
 	case culprit.Kind == facts.KindHelper:
 		return fmt.Sprintf("See what %s waits for; `kill %d` ends this last helper, and the runtime reports the error.",
 			who, culprit.PID)
-	case culprit.Kind == facts.KindShim && culprit.State == facts.LinkUnread:
+	case culprit.Kind == facts.KindShim && culprit.State == facts.LinkUnread && !strings.HasPrefix(culprit.Name, "conmon"):
 		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.",
 			culprit.PID)
 	case culprit.Kind == facts.KindProcess && before.State == facts.LinkPeer:

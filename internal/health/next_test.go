@@ -27,6 +27,7 @@ func TestFirstStep(t *testing.T) {
 		"a helper waits for a daemon":         {[]facts.Link{call, shim, peer(plugin), daemon}, "Get pid 40 (cni-daemon)", "kill"},
 		"a daemon that is stopped":            {[]facts.Link{call, shim, peer(plugin), with(daemon, facts.LinkStopped)}, "kill -CONT 40", ""},
 		"a shim that reads nothing":           {[]facts.Link{call, with(shim, facts.LinkUnread)}, "kill -9 20", ""},
+		"a conmon that reads nothing":         {[]facts.Link{call, {Kind: facts.KindShim, Name: "conmon", PID: 20, State: facts.LinkUnread}}, "", "kill"},
 		"a shim that the chain calls idle":    {[]facts.Link{call, with(shim, facts.LinkAsleep)}, "", "kill"},
 		"a shim that runs":                    {[]facts.Link{call, with(shim, facts.LinkRunning)}, "", "kill"},
 		"a shim that is traced":               {[]facts.Link{call, with(shim, facts.LinkTraced), {Kind: facts.KindProcess, Name: "gdb", PID: 50, State: facts.LinkAsleep}}, "pid 50 (gdb) traces pid 20", "kill -CONT 20"},
@@ -77,7 +78,7 @@ func TestStacksOnlyOfRuntimes(t *testing.T) {
 		}
 	}
 	f := behindDocker(t0)
-	if got := nodeSteps(&f, nil).Replace("kill -USR1 {stacks}"); got != "kill -USR1 812" {
+	if got, _ := nodeWords(&f, "", nil).fill("kill -USR1 {stacks}"); got != "kill -USR1 812" {
 		t.Error(got)
 	}
 }

@@ -119,7 +119,7 @@ func nodeStatusStalled(w *view) (out lines) {
 
 func kubeletStalled(w *view) (out lines) {
 	k := w.f.Evidence.Kubelet
-	if k == nil || !k.Seen || k.Refused || !w.runtimeGood() {
+	if k == nil || !k.Seen || k.Refused && !w.kubeletRuns() || !w.runtimeGood() {
 		return nil
 	}
 	out.when(!k.OK && w.unanswered(k.FailedSince, kubeletFails), "healthz has failed for %s: %s", w.ago(k.FailedSince),
@@ -129,12 +129,23 @@ func kubeletStalled(w *view) (out lines) {
 	return out
 }
 
-func kubeletDown(w *view) lines {
+func kubeletDown(w *view) (out lines) {
 	k := w.f.Evidence.Kubelet
-	if k == nil || !k.Seen || !k.Refused || !w.unanswered(k.FailedSince, kubeletGone) {
+	if k == nil || !k.Seen || !k.Refused || w.kubeletRuns() || !w.unanswered(k.FailedSince, kubeletGone) {
 		return nil
 	}
-	return line("nobody has listened at its healthz for %s", w.ago(k.FailedSince))
+	out.add("nobody has listened at its healthz for %s", w.ago(k.FailedSince))
+	if p := w.f.Evidence.KubeletProcess; p != nil {
+		out.add("pid %d was started %s ago", p.PID, w.ago(p.Started))
+	}
+	return out
+}
+
+// kubeletRuns reports whether the kubelet's process has run for longer than a start takes: if
+// nothing listens, it hangs before that.
+func (w *view) kubeletRuns() bool {
+	p := w.f.Evidence.KubeletProcess
+	return p != nil && w.age(p.Started) >= kubeletGone
 }
 
 // runtimeGood reports whether the runtime answers all calls of plegd, and has done so for a

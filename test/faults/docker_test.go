@@ -31,7 +31,7 @@ var dockerFaults = []fault{
 	},
 	{
 		// What the page says first: it ends no container.
-		name: "dockerd without a descriptor, prlimit ends it", steps: []pasted{{holds: "prlimit --nofile", repairs: true, values: hardLimit}},
+		name: "dockerd without a descriptor, prlimit ends it", steps: []pasted{{holds: "prlimit --nofile", repairs: true}},
 		on:   onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		make: func(b *bench) func() {

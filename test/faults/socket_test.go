@@ -70,7 +70,7 @@ var socketFaults = []fault{
 	{
 		name: "prlimit to 8 fds", want: health.AcceptFDExhausted, goal: 4 * time.Second, onTheWay: noDescriptor,
 		make:  func(b *bench) func() { return b.LimitFiles(8) },
-		steps: []pasted{{holds: "prlimit --nofile", repairs: true, values: hardLimit}},
+		steps: []pasted{{holds: "prlimit --nofile", repairs: true}},
 	},
 	{
 		name: "prlimit to 8 fds, accept queue filled", want: health.AcceptFDExhausted, goal: 4 * time.Second, restart: true,

@@ -63,7 +63,7 @@ var serviceSteps = []service{
 			s.Run("systemctl", "start", unit) // Go ends where it gets no thread
 		}
 	}, []pasted{
-		{holds: "ps -eLf", want: "containerd"},
+		{holds: "ps -eo nlwp", want: "NLWP"},
 		{holds: "systemctl show", want: "TasksMax="},
 		{holds: "sysctl", want: "kernel.pid_max"},
 	}},

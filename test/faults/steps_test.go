@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 )
@@ -63,8 +61,6 @@ type pasted struct {
 	inside bool
 	// repairs is true for one after which the reason is gone.
 	repairs bool
-	// values are what an operator fills in: a container, an id.
-	values func(*bench) *strings.Replacer
 }
 
 // await waits for the fault's reason and returns the verdict.
@@ -155,9 +151,6 @@ func (s *shell) try(p pasted, b *bench, commands []string) {
 		s.t.Logf("SKIPPED: %s: %s names no crictl", c, crictlEnv)
 		return
 	}
-	if p.values != nil {
-		c = p.values(b).Replace(c)
-	}
 	text, status := s.run(p, b, c)
 	want := p.want
 	if p.wantOf != nil {
@@ -197,12 +190,4 @@ func (s *shell) run(p pasted, b *bench, c string) (text string, status int) {
 		s.t.Fatalf("%s: %v", c, err)
 	}
 	return string(out), 0
-}
-
-// hardLimit replaces the printed hard limit by the machine's: root in a
-// container may not raise it.
-func hardLimit(b *bench) *strings.Replacer {
-	var l unix.Rlimit
-	b.must(unix.Getrlimit(unix.RLIMIT_NOFILE, &l))
-	return strings.NewReplacer("65536:65536", fmt.Sprintf("%[1]d:%[1]d", min(65536, l.Max)))
 }

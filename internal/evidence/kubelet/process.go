@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -40,6 +41,30 @@ type Process struct {
 
 	id    proc.ID
 	known *facts.KubeletProcess
+	unit  atomic.Pointer[string]
+}
+
+// Unit returns the systemd service that runs the kubelet, or ran the last one, without ".service";
+// "" while none has been seen in a service.
+func (k *Process) Unit() string {
+	if unit := k.unit.Load(); unit != nil {
+		return *unit
+	}
+	return ""
+}
+
+// serviceOf returns the systemd service of a process, without ".service"; "" for none.
+func serviceOf(procfs string, pid int) (service string) {
+	cgroup, err := proc.ReadFile(proc.Path(procfs, pid, "cgroup"))
+	if err != nil {
+		return ""
+	}
+	for name := range strings.SplitSeq(proc.ParseCgroups(cgroup).Main(), "/") {
+		if unit, ok := strings.CutSuffix(name, ".service"); ok {
+			service = unit
+		}
+	}
+	return service
 }
 
 // Sample returns the kubelet's process; ErrNone where there is none. Arguments and files
@@ -70,6 +95,7 @@ func (k *Process) Sample(ctx context.Context) (*facts.KubeletProcess, error) {
 		}
 		v.PID, v.Started, v.StartTicks = p.PID, proc.StartedAt(time.Now(), proc.Uptime(), p.Start), p.Start
 		k.known, k.id = &v, p.ID()
+		k.unit.Store(new(serviceOf(k.ProcFS, p.PID)))
 		return k.known, nil
 	}
 	return nil, ErrNone

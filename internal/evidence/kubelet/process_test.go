@@ -52,6 +52,13 @@ func TestProcess(t *testing.T) {
 			if tt.found != (err == nil && v.PID == 9) || !tt.found && !errors.Is(err, ErrNone) {
 				t.Errorf("%s, runtime %d: %+v, %v", tt.name, runtime, v, err)
 			}
+			service := ""
+			if tt.cgroup == "0::/system.slice/kubelet.service\n" {
+				service = "kubelet"
+			}
+			if k.Unit() != service {
+				t.Errorf("%s, runtime %d: unit %q, want %q", tt.name, runtime, k.Unit(), service)
+			}
 		}
 	}
 }
