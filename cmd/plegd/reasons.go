@@ -56,6 +56,8 @@ type reasonDocument struct {
 	ID         string           `json:"id"`
 	Severities []facts.Severity `json:"severities"`
 	Layer      facts.Layer      `json:"layer"`
+	Cause      string           `json:"cause"`     // in one line, as alerts have it
+	NextLine   string           `json:"next_line"` // the same of what to do
 	Meaning    string           `json:"meaning"`
 	Evidence   string           `json:"evidence"`
 	Next       string           `json:"next"`
@@ -68,8 +70,17 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 	out := make([]reasonDocument, 0, len(table))
 	for _, r := range table {
 		out = append(out, reasonDocument{
-			ID: r.ID, Severities: r.Severities(), Layer: r.Layer, Meaning: r.Meaning, Evidence: r.Evidence,
-			Next: health.Generic(r.Next), Steps: []string{}, Restart: r.Restart, Runbook: "docs/reasons/" + r.ID + ".md",
+			ID:         r.ID,
+			Severities: r.Severities(),
+			Layer:      r.Layer,
+			Cause:      r.Cause,
+			NextLine:   r.NextLine,
+			Meaning:    r.Meaning,
+			Evidence:   r.Evidence,
+			Next:       health.Generic(r.Next),
+			Steps:      []string{},
+			Restart:    r.Restart,
+			Runbook:    "docs/reasons/" + r.ID + ".md",
 		})
 		for _, s := range r.Steps {
 			out[len(out)-1].Steps = append(out[len(out)-1].Steps, health.Generic(s))

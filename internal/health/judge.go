@@ -87,12 +87,12 @@ func nextStep(v *facts.Verdict, w *view) (next string) {
 	return next
 }
 
-// pageNext is the Next of a reason's page with the node's values, or with generic ones where it does not show them all.
+// pageNext is the Next of a reason's page with the node's values, or the page's one line where the node does not show them all.
 func pageNext(f *facts.Facts, r *Reason, chain []facts.Link) string {
 	if next, known := nodeWords(f, r.ID, chain).fill(r.Next); known {
 		return next
 	}
-	return Generic(r.Next)
+	return strings.ToUpper(r.NextLine[:1]) + r.NextLine[1:] + "."
 }
 
 // match activates the reasons that rows find, at the first hop: those that stand for themselves, or the fallbacks.

@@ -8,32 +8,60 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-// Page is the text of a reason, by heading of its page. Next and Steps may hold words such as {pid}: see Generic.
+// Page is the text of a reason: the front matter of its page, then the page by heading. Next and
+// Steps may hold words such as {pid}: see Generic.
 type Page struct {
-	// Meaning is one sentence; Evidence is what the reason needs, with its thresholds.
-	Meaning, Evidence string
-	// Next is what to do next, in one line; Steps are the commands in their order.
-	Next    string
-	Steps   []string
-	Restart string // Restart states whether a restart of the runtime helps, and its risk
+	// Cause states what is wrong, and NextLine what to do, in one line each of at most 128 bytes,
+	// without any name from the node: alerts have them.
+	Cause    string
+	NextLine string
+	// Meaning is one sentence.
+	Meaning string
+	// Evidence is what the reason needs, with its thresholds.
+	Evidence string
+	// Next is what to do next, in one line.
+	Next string
+	// Steps are the commands in their order.
+	Steps []string
+	// Restart states whether a restart of the runtime helps, and its risk.
+	Restart string
 }
 
-// parsePage splits a page at its headings. Steps are numbered lines.
-func parsePage(text string) (p Page) {
+// parsePage reads a page: the front matter's fields, then the sections. Steps are numbered lines.
+func parsePage(text string) Page {
+	_, text, _ = strings.Cut(text, "---\n")
+	front, body, _ := strings.Cut(text, "---\n")
+	p := Page{Cause: frontField(front, "cause"), NextLine: frontField(front, "next")}
 	sections := map[string]*string{"Meaning": &p.Meaning, "Evidence": &p.Evidence, "Next": &p.Next, "Restart": &p.Restart}
-	for _, part := range strings.Split(text, "\n## ")[1:] {
-		heading, body, _ := strings.Cut(part, "\n")
+	for _, part := range strings.Split(body, "\n## ")[1:] {
+		heading, content, _ := strings.Cut(part, "\n")
 		if section := sections[heading]; section != nil {
-			*section = strings.Join(strings.Fields(body), " ")
+			*section = strings.Join(strings.Fields(content), " ")
 			continue
 		}
-		for line := range strings.Lines(body) {
-			if _, step, ok := strings.Cut(strings.TrimSpace(line), ". "); ok {
-				p.Steps = append(p.Steps, step)
-			}
-		}
+		p.Steps = steps(content)
 	}
 	return p
+}
+
+// frontField returns a field of a front matter, "" for one that it does not have.
+func frontField(front, name string) string {
+	for line := range strings.Lines(front) {
+		if value, ok := strings.CutPrefix(line, name+": "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// steps returns the texts of numbered lines.
+func steps(section string) (out []string) {
+	for line := range strings.Lines(section) {
+		if _, step, ok := strings.Cut(strings.TrimSpace(line), ". "); ok {
+			out = append(out, step)
+		}
+	}
+	return out
 }
 
 // row returns a reason with its page. Every binary embeds the same pages, so a missing one is a programming error.

@@ -57,6 +57,11 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s: a row needs an id of its own, a layer, a severity and match", r.ID)
 		}
 		ids[r.ID] = true
+		for _, l := range []string{r.Cause, r.NextLine} { // a label of a metric: of no node in particular
+			if l == "" || len(l) > 128 || strings.ContainsAny(l, "{}`\"\\") || strings.HasSuffix(l, ".") {
+				t.Errorf("%s: the front matter has %q", r.ID, l)
+			}
+		}
 		rows += fmt.Sprintf("| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.Severity, r.Meaning)
 		for _, text := range append(r.Steps, r.Next, r.Restart) {
 			for _, bad := range []string{"pidof", "pkill", "killall"} { // on a node with two runtimes they match the wrong one
@@ -72,7 +77,7 @@ func TestTable(t *testing.T) {
 	if !strings.Contains(string(index), rows) {
 		t.Errorf("docs/reasons/README.md does not list the rows as they are:\n%s", rows)
 	}
-	form := regexp.MustCompile(`(?s)^# .*\n## Meaning\n\n.+\n## Evidence\n\n.+\n## Next\n\n.+\n## Steps\n\n(\d\. [^\n]+\n)+\n## Restart\n\n[^#]+$`)
+	form := regexp.MustCompile(`(?s)^---\ncause: [^\n]{10,128}\nnext: [^\n]{10,128}\n---\n\n# .*\n## Meaning\n\n.+\n## Evidence\n\n.+\n## Next\n\n.+\n## Steps\n\n(\d\. [^\n]+\n)+\n## Restart\n\n[^#]+$`)
 	pages, err := reasons.Pages.ReadDir(".")
 	must.Do(t, err)
 	for _, e := range pages {
