@@ -20,9 +20,15 @@ func TestSlot(t *testing.T) {
 	if _, err := s.Do(t.Context(), time.Minute, answer(0, failed)); !errors.Is(err, failed) {
 		t.Errorf("a failure: %v", err)
 	}
+	var reported *PanicError
+	ReportPanics(func(e *PanicError) { reported = e })
+	defer ReportPanics(nil)
 	_, err := s.Do(t.Context(), time.Minute, func(context.Context) (int, error) { panic("broken") })
-	if err == nil || !strings.Contains(err.Error(), "broken") {
+	if err == nil || err.Error() != "panic: broken" {
 		t.Errorf("a panic: %v", err)
+	}
+	if reported == nil || !strings.Contains(string(reported.Stack), "bounded_test.go") {
+		t.Errorf("the report of a panic has no stack: %+v", reported)
 	}
 	release, returned := make(chan struct{}), make(chan struct{})
 	_, err = s.Do(t.Context(), time.Millisecond, func(context.Context) (int, error) {

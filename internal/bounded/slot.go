@@ -84,13 +84,3 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 	return ctx.Err() == nil
 }
-
-// Recovered runs f and turns a panic into an error.
-func Recovered(f func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return f()
-}

@@ -93,7 +93,7 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 			if !d.loop.Snapshot().Ready {
 				continue // the first relist has yet to be tried
 			}
-		case <-d.loop.Ended():
+		case <-d.loop.RelistEnded():
 			if d.loop.Snapshot().Failures > 0 {
 				d.dialer.ProbeNow() // a fresh connection knows more
 			}

@@ -24,7 +24,10 @@ const (
 // diagnosis must not end the daemon.
 func (l *Loop) background(f func()) {
 	l.group.Go(func() {
-		_ = bounded.Recovered(func() error { f(); return nil })
+		_ = bounded.Recovered(func() error { // it is reported
+			f()
+			return nil
+		})
 	})
 }
 
@@ -32,15 +35,16 @@ func (l *Loop) background(f func()) {
 // then continue beside the next relist, until life ends. Behind an inspection that
 // is stuck it inspects the pods that wait, one at a time.
 func (l *Loop) diagnose(life, ctx context.Context, inspections []*Inspection) {
-	extra, seen := make(chan struct{}, 1), map[string]bool{}
+	extra := make(chan struct{}, 1)
+	inspected := map[string]bool{}
 	l.background(func() {
 		for bounded.Sleep(ctx, besidePeriod) {
 			l.alone(extra, func() {
-				if i := nextExtra(inspections, seen); i != nil {
+				if i := nextExtra(inspections, inspected); i != nil {
 					l.inspectExtra(ctx, i)
 				}
 			})
-			l.alone(l.beside, func() { l.listBeside(life) })
+			l.alone(l.besideToken, func() { l.listBeside(life) })
 		}
 	})
 }
@@ -49,7 +53,10 @@ func (l *Loop) diagnose(life, ctx context.Context, inspections []*Inspection) {
 func (l *Loop) alone(token chan struct{}, f func()) {
 	select {
 	case token <- struct{}{}:
-		l.background(func() { defer func() { <-token }(); f() })
+		l.background(func() {
+			defer func() { <-token }()
+			f()
+		})
 	default:
 	}
 }
@@ -62,7 +69,8 @@ func (l *Loop) listBeside(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if s.listed(listed, res, res.Err == nil); res.Err != nil && !res.Err.TooMany {
+		s.listed(listed, res, res.Err == nil)
+		if res.Err != nil && !res.Err.TooMany {
 			s.Beside.Failures++
 			s.Beside.Last = res
 		}
@@ -72,19 +80,26 @@ func (l *Loop) listBeside(ctx context.Context) {
 // nextExtra returns an inspection for the next pod that waits behind a stuck one,
 // nil if there is none. done holds the pods that were returned.
 func nextExtra(inspections []*Inspection, done map[string]bool) *Inspection {
-	stuck := false
-	for _, i := range inspections {
-		p, began, ended := i.State()
-		switch {
-		case ended:
-		case began:
-			stuck = time.Since(p.CallStart) >= stuckAfter
-			done[p.UID] = true
-		case !stuck || len(done) > maxExtra:
-			return nil
-		case !done[p.UID]:
-			done[p.UID] = true
-			return newInspection(i.pod, p.Failures)
+	current := slices.IndexFunc(inspections, func(i *Inspection) bool {
+		_, _, finished := i.State()
+		return !finished
+	})
+	if current < 0 {
+		return nil
+	}
+	p, began, _ := inspections[current].State()
+	if !began || time.Since(p.CallStart) < stuckAfter {
+		return nil
+	}
+	done[p.UID] = true
+	if len(done) > maxExtra {
+		return nil
+	}
+	for _, i := range inspections[current+1:] {
+		waiting, _, _ := i.State()
+		if !done[waiting.UID] {
+			done[waiting.UID] = true
+			return newInspection(i.pod, waiting.Failures)
 		}
 	}
 	return nil

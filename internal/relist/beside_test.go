@@ -41,8 +41,8 @@ func TestPanicBeside(t *testing.T) {
 		w.release("pod001")
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if s := p.l.Snapshot(); time.Since(s.LastSeen) > 2*time.Second || len(p.l.beside) > 0 {
-			t.Errorf("last seen %s ago, %d lists beside under way", time.Since(s.LastSeen), len(p.l.beside))
+		if s := p.l.Snapshot(); time.Since(s.LastSeen) > 2*time.Second || len(p.l.besideToken) > 0 {
+			t.Errorf("last seen %s ago, %d lists beside under way", time.Since(s.LastSeen), len(p.l.besideToken))
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // Mode is the use of the runtime's event stream.
@@ -30,6 +32,8 @@ const (
 const (
 	// hintTimeout limits the relist of one pod: it delays the next relist.
 	hintTimeout = time.Second
+	// hintsTimeout limits all of them between two relists together.
+	hintsTimeout = 2 * time.Second
 	// maxHints is the maximum number of pods relisted between two relists: in a burst
 	// the next relist comes soon and costs the runtime less.
 	maxHints = 20
@@ -46,10 +50,11 @@ func (l *Loop) Hint(uid string) {
 }
 
 // RelyOnEvents sets EventedPeriod, or the generic period and a relist now.
-func (l *Loop) RelyOnEvents(on bool) {
+func (l *Loop) RelyOnEvents(evented bool) {
 	l.set(func(s *Snapshot) {
-		s.Evented, s.Period = on, l.period
-		if on {
+		s.Evented = evented
+		s.Period = l.period
+		if evented {
 			s.Period = EventedPeriod
 		}
 	})
@@ -57,25 +62,53 @@ func (l *Loop) RelyOnEvents(on bool) {
 	l.Relist()
 }
 
-// relistPod relists one pod. After an error the next relist does it.
-func (l *Loop) relistPod(ctx context.Context, uid string) {
-	ctx, cancel := context.WithTimeout(ctx, hintTimeout)
+// relistHinted relists the pods of hints one after another, and shows that as a list under
+// way. It stops at the first call that is not answered in time: the next relist lists all.
+func (l *Loop) relistHinted(parent context.Context, hints []string) {
+	if len(hints) == 0 {
+		return
+	}
+	start := time.Now()
+	l.set(func(s *Snapshot) {
+		if s.Beside.Phase == "" { // else a list that is already under way shows more
+			s.Beside.InFlight = facts.InFlight{Start: start, Phase: facts.PhaseListPodSandbox, PhaseStart: start}
+		}
+	})
+	defer l.set(func(s *Snapshot) {
+		if s.Beside.Start.Equal(start) {
+			s.Beside.InFlight = facts.InFlight{}
+		}
+	})
+	ctx, cancel := context.WithTimeout(parent, hintsTimeout)
+	defer cancel()
+	for _, uid := range hints {
+		if late := l.relistPod(ctx, uid); late || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// relistPod relists one pod. After an error the next relist does it. It reports whether the
+// runtime did not answer in time.
+func (l *Loop) relistPod(parent context.Context, uid string) (late bool) {
+	ctx, cancel := context.WithTimeout(parent, hintTimeout)
 	defer cancel()
 	sandboxes, containers, err := l.rt.PodLists(ctx, uid)
 	if err != nil {
-		return
+		return ctx.Err() != nil
 	}
 	l.settled = nil
 	w, ok := updatePod(l.records, uid, group(sandboxes, containers).pods[uid])
 	if !ok {
-		return
+		return false
 	}
 	if w.cur == nil {
 		l.settle(w)
-		return
+		return false
 	}
 	if newInspection(w.cur, w.failures).run(ctx, l.rt) {
 		l.obs.InspectionDone(true)
 		l.settle(w)
 	}
+	return ctx.Err() != nil
 }

@@ -24,7 +24,7 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (facts.Relist, fa
 		m.InspectingSince = s.Relist.PhaseStart
 	}
 	for _, i := range slices.Concat(s.Inspections, s.Extra) {
-		if p, began, ended := i.State(); began && !ended {
+		if p, began, finished := i.State(); began && !finished {
 			r.Inspecting = append(r.Inspecting, p)
 		}
 	}
@@ -38,9 +38,10 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (facts.Relist, fa
 	}
 	r.Failing = append(slowest(s.Extra, facts.MaxPods, true), r.Failing...)
 	r.Failing = r.Failing[:min(len(r.Failing), facts.MaxPods)]
-	switch b := s.Beside; {
-	case b.Failures > 0 && s.Failures == 0:
-		r.Failures, r.Last = b.Failures, &b.Last.RelistResult
+	switch {
+	case s.Beside.Failures > 0 && s.Failures == 0:
+		r.Failures = s.Beside.Failures
+		r.Last = &s.Beside.Last.RelistResult
 	case s.Failures > 0 && s.Listed.After(s.Last.Start): // a later list beside the relists succeeded
 		r.Failures = 0
 	}
@@ -50,17 +51,19 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (facts.Relist, fa
 // inFlight returns the relist under way, nil between two: a list, in the relist or
 // beside it, or else the inspections.
 func (s *Snapshot) inFlight(now time.Time) *facts.InFlight {
-	in, b := s.Relist, s.Beside.InFlight
-	listing := in.Phase != "" && in.Phase != facts.PhaseInspect
-	switch {
-	case b.Phase != "" && now.Sub(b.PhaseStart) >= showBeside && (!listing || b.PhaseStart.Before(in.PhaseStart)):
-		return &b
-	case in.Phase == "":
+	relist := s.Relist
+	beside := s.Beside.InFlight
+	listing := relist.Phase != "" && relist.Phase != facts.PhaseInspect
+	besideShows := beside.Phase != "" && now.Sub(beside.PhaseStart) >= showBeside
+	if besideShows && (!listing || beside.PhaseStart.Before(relist.PhaseStart)) {
+		return &beside
+	}
+	if relist.Phase == "" {
 		return nil
 	}
-	in.Pods = len(s.Inspections)
-	in.Inspected = in.Pods - len(s.waiting())
-	return &in
+	relist.Pods = len(s.Inspections)
+	relist.Inspected = relist.Pods - len(s.waiting())
+	return &relist
 }
 
 // remaining returns the number of inspections that have not ended, and when the last
@@ -72,7 +75,8 @@ func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by ti
 	if n == 0 {
 		return 0, by
 	}
-	call, done := cmp.Or(waiting[0].CallStart, now), len(s.Inspections)-n
+	call := cmp.Or(waiting[0].CallStart, now)
+	done := len(s.Inspections) - n
 	if done == 0 || now.Sub(call) >= stuckAfter {
 		return n, call.Add(timeout * time.Duration(n))
 	}
@@ -82,7 +86,7 @@ func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by ti
 // waiting returns the inspections of the relist that have not ended: the one under way first.
 func (s *Snapshot) waiting() (out []facts.PodInspection) {
 	for _, i := range s.Inspections {
-		if p, _, ended := i.State(); !ended {
+		if p, _, finished := i.State(); !finished {
 			out = append(out, p)
 		}
 	}
@@ -90,9 +94,9 @@ func (s *Snapshot) waiting() (out []facts.PodInspection) {
 }
 
 // slowest returns the n slowest inspections, or failed inspections, that ended.
-func slowest(of []*Inspection, n int, failed bool) (out []facts.PodInspection) {
-	for _, i := range of {
-		if p, _, ended := i.State(); ended && (!failed || p.Err != nil) {
+func slowest(inspections []*Inspection, n int, failed bool) (out []facts.PodInspection) {
+	for _, i := range inspections {
+		if p, _, finished := i.State(); finished && (!failed || p.Err != nil) {
 			out = append(out, p)
 		}
 	}

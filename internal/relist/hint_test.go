@@ -67,3 +67,60 @@ func TestRelyOnEvents(t *testing.T) {
 		}
 	})
 }
+
+// TestHintUnanswered: a runtime that does not answer a hint's list delays the next relist by
+// one timeout, however many hints there are, and the list is shown as under way meanwhile.
+func TestHintUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := newScript()
+		l := New(rt, 5*time.Second, newWatcher())
+		run(t, l)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		rt.set(func(s *script) { s.hangs = true })
+		for i := range maxHints {
+			l.Hint(fmt.Sprint(i))
+		}
+		synctest.Wait()
+		time.Sleep(showBeside)
+		list, _ := l.Snapshot().Facts(time.Now(), time.Minute)
+		if list.InFlight == nil || time.Since(list.InFlight.PhaseStart) != showBeside {
+			t.Errorf("the list of a hint is not shown: %+v", list.InFlight)
+		}
+		time.Sleep(hintTimeout)
+		synctest.Wait()
+		rt.set(func(s *script) {
+			if len(s.looks) > 2 {
+				t.Errorf("%d pods were listed after the first one was not answered", len(s.looks)-1)
+			}
+		})
+		if list, _ := l.Snapshot().Facts(time.Now(), time.Minute); list.InFlight != nil {
+			t.Errorf("a list is shown that has ended: %+v", list.InFlight)
+		}
+	})
+}
+
+// TestManyContainersOfOnePod: items of a pod are found by an index where there are many, the
+// first of two with one id counts, and a change among them is found.
+func TestManyContainersOfOnePod(t *testing.T) {
+	for _, n := range []int{indexFrom - 1, indexFrom, 40_000} {
+		var containers []*cri.Entry
+		for i := range n {
+			containers = append(containers, container("a", fmt.Sprint(i), cri.StateRunning))
+		}
+		containers = append(containers, container("a", "0", cri.StateExited))
+		pod := group(nil, containers).pods["a"]
+		if len(pod.items) != n || pod.state("0") != cri.StateRunning {
+			t.Fatalf("%d containers: %d items, the first one %v", n, len(pod.items), pod.state("0"))
+		}
+		if indexed := pod.index != nil; indexed != (n >= indexFrom) || indexed && len(pod.index) != n {
+			t.Errorf("%d containers: an index of %d", n, len(pod.index))
+		}
+		ended := container("a", "7", cri.StateExited)
+		containers[7] = ended
+		events := (&record{old: pod, cur: group(nil, containers).pods["a"]}).events()
+		if len(events) != 1 || events[0].ID != "7" || events[0].Type != ContainerDied {
+			t.Errorf("%d containers: events %+v", n, events)
+		}
+	}
+}

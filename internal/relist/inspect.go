@@ -40,7 +40,8 @@ func (i *Inspection) run(ctx context.Context, rt Runtime) (ok bool) {
 				continue
 			}
 			call := s
-			call.Operation, call.CallStart = e.Operation(), time.Now()
+			call.Operation = e.Operation()
+			call.CallStart = time.Now()
 			i.state.Store(&call)
 			s.Operation = call.Operation
 			if err := cri.AsError(rt.StatusOf(ctx, e)); err != nil && err.Code != cri.CodeNotFound {
@@ -57,7 +58,7 @@ func (i *Inspection) run(ctx context.Context, rt Runtime) (ok bool) {
 // inspect inspects the pods of todo one after another, advances their records and
 // delivers their events. It returns early when ctx ends.
 func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
-	var of []work
+	var inspected []work
 	for _, w := range todo {
 		if len(w.events) > 0 {
 			res.Changed++
@@ -66,12 +67,15 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 			l.settle(w)
 			continue
 		}
-		of, res.Inspections = append(of, w), append(res.Inspections, newInspection(w.cur, w.failures))
+		inspected = append(inspected, w)
+		res.Inspections = append(res.Inspections, newInspection(w.cur, w.failures))
 	}
-	res.Inspected = len(of)
-	if len(of) > 0 {
+	res.Inspected = len(inspected)
+	if len(inspected) > 0 {
 		l.set(func(s *Snapshot) {
-			s.Inspections, s.Relist.Phase, s.Relist.PhaseStart = res.Inspections, facts.PhaseInspect, res.End
+			s.Inspections = res.Inspections
+			s.Relist.Phase = facts.PhaseInspect
+			s.Relist.PhaseStart = time.Now()
 		})
 		l.diagnose(life, ctx, res.Inspections)
 	}
@@ -84,11 +88,11 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 		if !ok {
 			// The record keeps its old state, so that the next relist finds the change again.
 			res.Failed++
-			of[n].reinspect = true
-			of[n].failures++
+			inspected[n].reinspect = true
+			inspected[n].failures++
 			continue
 		}
-		l.settle(of[n])
+		l.settle(inspected[n])
 	}
 	l.set(func(s *Snapshot) { s.Reinspect = res.Failed })
 }
@@ -99,8 +103,10 @@ func (l *Loop) settle(w work) {
 	if len(w.events) == 0 && w.reinspect {
 		w.events = []Event{{PodSync, &cri.Entry{PodUID: p.uid, PodName: p.name, PodNamespace: p.namespace}}}
 	}
-	w.reinspect, w.failures = false, 0
-	if w.old = w.cur; w.cur == nil {
+	w.reinspect = false
+	w.failures = 0
+	w.old = w.cur
+	if w.cur == nil {
 		delete(l.records, p.uid)
 	}
 	for _, e := range w.events {

@@ -28,21 +28,21 @@ type Loop struct {
 	period time.Duration
 	obs    Observer
 
-	ended   bounded.Signal
-	ready   chan struct{}
-	wake    bounded.Signal // asked or hints are set
-	snap    atomic.Pointer[Snapshot]
-	beside  chan struct{} // holds one token while lists beside the relists are under way
-	group   sync.WaitGroup
-	grouped atomic.Pointer[lists] // the last pair of lists
+	relistEnded bounded.Signal
+	ready       chan struct{}
+	wake        bounded.Signal // asked or hints are set
+	snap        atomic.Pointer[Snapshot]
+	besideToken chan struct{} // holds one token while lists beside the relists are under way
+	group       sync.WaitGroup
+	grouped     atomic.Pointer[lists] // the last pair of lists
 
-	mu     sync.Mutex
-	now    Snapshot // the next snapshot
-	asked  bool     // a relist is due now
-	hints  []string // pods to relist early
-	hinted int      // hints since the last relist
-	again  bool     // the kubelet has restarted
-	give   context.CancelFunc
+	mu                sync.Mutex
+	next              Snapshot // the next snapshot
+	asked             bool     // a relist is due
+	hints             []string // pods to relist early
+	hinted            int      // hints since the last relist
+	kubeletRestarted  bool
+	cancelInspections context.CancelFunc
 
 	// Only the goroutine of Run uses these.
 	records map[string]*record
@@ -53,8 +53,15 @@ type Loop struct {
 // the start of the next one.
 func New(rt Runtime, period time.Duration, obs Observer) *Loop {
 	l := &Loop{
-		rt: rt, period: period, obs: obs, records: map[string]*record{}, beside: make(chan struct{}, 1),
-		ended: bounded.NewSignal(), ready: make(chan struct{}), wake: bounded.NewSignal(), give: func() {},
+		rt:                rt,
+		period:            period,
+		obs:               obs,
+		records:           map[string]*record{},
+		besideToken:       make(chan struct{}, 1),
+		relistEnded:       bounded.NewSignal(),
+		ready:             make(chan struct{}),
+		wake:              bounded.NewSignal(),
+		cancelInspections: func() {},
 	}
 	l.set(func(s *Snapshot) { s.Period = period })
 	return l
@@ -63,8 +70,8 @@ func New(rt Runtime, period time.Duration, obs Observer) *Loop {
 // Ready is closed when Snapshot.Ready becomes true.
 func (l *Loop) Ready() <-chan struct{} { return l.ready }
 
-// Ended receives when relists have ended.
-func (l *Loop) Ended() <-chan struct{} { return l.ended }
+// RelistEnded receives when relists have ended.
+func (l *Loop) RelistEnded() <-chan struct{} { return l.relistEnded }
 
 // Snapshot returns the latest snapshot. It never blocks.
 func (l *Loop) Snapshot() *Snapshot { return l.snap.Load() }
@@ -85,7 +92,11 @@ func (l *Loop) request(change func()) {
 // nothing and inspects every pod. Inspections under way are given up; lists under
 // way become the new kubelet's first ones.
 func (l *Loop) Restart() {
-	l.request(func() { l.asked, l.again = true, true; l.give() })
+	l.request(func() {
+		l.asked = true
+		l.kubeletRestarted = true
+		l.cancelInspections()
+	})
 	l.set(func(s *Snapshot) { s.LastSeen = time.Time{} })
 }
 
@@ -112,9 +123,9 @@ func (l *Loop) wait(ctx context.Context) {
 	if l.Snapshot().Evented {
 		l.diagnose(ctx, waiting, nil)
 	}
-	ended := time.Now()
+	began := time.Now()
 	for {
-		due := time.NewTimer(time.Until(ended.Add(l.Snapshot().Period)))
+		due := time.NewTimer(time.Until(began.Add(l.Snapshot().Period)))
 		select {
 		case <-ctx.Done():
 		case <-due.C:
@@ -122,52 +133,63 @@ func (l *Loop) wait(ctx context.Context) {
 		case <-l.wake:
 		}
 		due.Stop()
-		l.mu.Lock()
-		asked, hints := l.asked, l.hints
-		l.asked, l.hints = false, nil
-		l.mu.Unlock()
+		asked, hints := l.takeRequests()
 		if asked || ctx.Err() != nil {
 			return
 		}
-		for _, uid := range hints {
-			l.relistPod(ctx, uid)
-		}
+		l.relistHinted(ctx, hints)
 	}
+}
+
+// takeRequests returns what has been requested since the last call, and forgets it.
+func (l *Loop) takeRequests() (asked bool, hints []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	asked = l.asked
+	hints = l.hints
+	l.asked = false
+	l.hints = nil
+	return asked, hints
 }
 
 // set changes the snapshot and publishes it.
 func (l *Loop) set(change func(*Snapshot)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	change(&l.now)
-	s := l.now
+	change(&l.next)
+	s := l.next
 	l.snap.Store(&s)
 }
 
-// list makes a pair of lists. of is the part of the snapshot that shows them under way.
-// After an error there are no lists.
-func (l *Loop) list(ctx context.Context, of func(*Snapshot) *facts.InFlight) (*lists, *Result) {
+// list makes a pair of lists. inFlight is the part of the snapshot that shows them under
+// way. After an error there are no lists.
+func (l *Loop) list(ctx context.Context, inFlight func(*Snapshot) *facts.InFlight) (*lists, *Result) {
 	res := &Result{RelistResult: facts.RelistResult{Start: time.Now()}}
-	begin := func(p facts.Phase, at time.Time) {
-		l.set(func(s *Snapshot) { *of(s) = facts.InFlight{Start: res.Start, Phase: p, PhaseStart: at} })
+	show := func(phase facts.Phase, start time.Time) {
+		l.set(func(s *Snapshot) {
+			*inFlight(s) = facts.InFlight{Start: res.Start, Phase: phase, PhaseStart: start}
+		})
 	}
-	begin(facts.PhaseListPodSandbox, res.Start)
+	show(facts.PhaseListPodSandbox, res.Start)
 	sandboxes, err := l.rt.ListPodSandbox(ctx)
 	res.End = time.Now()
 	res.ListPodSandbox = res.End.Sub(res.Start)
 	var containers []*cri.Entry
 	if err == nil {
-		at := res.End
-		begin(facts.PhaseListContainers, at)
+		start := res.End
+		show(facts.PhaseListContainers, start)
 		containers, err = l.rt.ListContainers(ctx)
 		res.End = time.Now()
-		res.ListContainers = res.End.Sub(at)
+		res.ListContainers = res.End.Sub(start)
 	}
-	if res.Err = cri.AsError(err); res.Err != nil {
+	res.Err = cri.AsError(err)
+	if res.Err != nil {
 		return nil, res
 	}
+	// Both calls have been answered: the time of the grouping is plegd's own.
+	l.set(func(s *Snapshot) { *inFlight(s) = facts.InFlight{Start: res.Start} })
 	listed := l.grouped.Load()
-	if !listed.of(sandboxes, containers) {
+	if !listed.madeOf(sandboxes, containers) {
 		listed = group(sandboxes, containers)
 		l.grouped.Store(listed)
 	}
@@ -176,12 +198,14 @@ func (l *Loop) list(ctx context.Context, of func(*Snapshot) *facts.InFlight) (*l
 
 // relist makes one relist.
 func (l *Loop) relist(parent context.Context) {
+	l.forgetRequests()
+	if seen := l.Snapshot().LastSeen; !seen.IsZero() {
+		l.obs.RelistInterval(time.Since(seen))
+	}
 	l.set(func(s *Snapshot) {
-		l.asked, l.hints, l.hinted = false, nil, 0
-		if s.Attempts++; !s.LastSeen.IsZero() {
-			l.obs.RelistInterval(time.Since(s.LastSeen))
-		}
-		s.Inspections, s.Extra = nil, nil
+		s.Attempts++
+		s.Inspections = nil
+		s.Extra = nil
 	})
 	listed, res := l.list(parent, func(s *Snapshot) *facts.InFlight { return &s.Relist })
 	if parent.Err() != nil {
@@ -204,29 +228,44 @@ func (l *Loop) relist(parent context.Context) {
 	})
 	if res.Err == nil && !tooMany && listed != l.settled {
 		l.settled = nil
-		if l.inspect(parent, ctx, update(l.records, listed), res); res.Failed == 0 {
+		l.inspect(parent, ctx, update(l.records, listed), res)
+		if res.Failed == 0 {
 			l.settled = listed
 		}
 	}
-	if again := l.takeRestart(cancel); !again && parent.Err() == nil {
-		l.end(res)
-	} // else the new kubelet relists now
+	restarted := l.takeRestart(cancel)
+	if restarted || parent.Err() != nil {
+		return // a new kubelet relists at once
+	}
+	l.end(res)
+}
+
+// forgetRequests drops the requests that the relist which begins now answers.
+func (l *Loop) forgetRequests() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asked = false
+	l.hints = nil
+	l.hinted = 0
 }
 
 // takeRestart reports whether the kubelet has restarted since the last call, and forgets
-// the pods then. give ends the inspections at the next restart.
-func (l *Loop) takeRestart(give context.CancelFunc) (again bool) {
+// the pods then. cancel ends the inspections at the next restart.
+func (l *Loop) takeRestart(cancel context.CancelFunc) (restarted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	again, l.again, l.give = l.again, false, give
-	if again {
-		l.records, l.settled = map[string]*record{}, nil
+	restarted = l.kubeletRestarted
+	l.kubeletRestarted = false
+	l.cancelInspections = cancel
+	if restarted {
+		l.records = map[string]*record{}
+		l.settled = nil
 	}
-	return again
+	return restarted
 }
 
 // listed notes a pair of lists that ended, in a relist or beside one.
-func (s *Snapshot) listed(now *lists, res *Result, counted bool) {
+func (s *Snapshot) listed(pair *lists, res *Result, counted bool) {
 	if res.Err != nil {
 		s.AnsweredSince = time.Time{}
 		return
@@ -241,9 +280,10 @@ func (s *Snapshot) listed(now *lists, res *Result, counted bool) {
 	// A published snapshot may hold the old slice, so it is never written to.
 	keep := s.Lists[max(0, len(s.Lists)-recentLists+1):]
 	s.Lists = append(append(make([]time.Duration, 0, recentLists), keep...), res.ListPodSandbox+res.ListContainers)
-	s.Beside.Failures, s.Beside.Last = 0, nil
+	s.Beside.Failures = 0
+	s.Beside.Last = nil
 	if counted {
-		s.Pods = now.counts
+		s.Pods = pair.counts
 	}
 }
 
@@ -260,8 +300,10 @@ func (l *Loop) end(res *Result) {
 			s.Failures++
 		}
 		s.Last = res
-		s.Relist, s.Inspections, s.Extra = facts.InFlight{}, nil, nil
+		s.Relist = facts.InFlight{}
+		s.Inspections = nil
+		s.Extra = nil
 	})
 	l.obs.RelistDone(res.Serial, res.Err == nil)
-	l.ended.Send()
+	l.relistEnded.Send()
 }

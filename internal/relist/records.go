@@ -20,22 +20,26 @@ func stateOf(e *cri.Entry) cri.State {
 }
 
 // eventsFor returns the events of a change of state (kubelet generateEvents).
-func eventsFor(from, to cri.State) []EventType {
+func eventsFor(previous, current cri.State) []EventType {
 	switch {
-	case from == to:
+	case previous == current:
 		return nil
-	case to == cri.StateRunning:
+	case current == cri.StateRunning:
 		return []EventType{ContainerStarted}
-	case to == cri.StateExited:
+	case current == cri.StateExited:
 		return []EventType{ContainerDied}
-	case to == cri.StateUnknown:
+	case current == cri.StateUnknown:
 		return []EventType{ContainerChanged}
-	case from == cri.StateExited:
+	case previous == cri.StateExited:
 		return []EventType{ContainerRemoved}
 	default:
 		return []EventType{ContainerDied, ContainerRemoved}
 	}
 }
+
+// indexFrom is the number of items of one pod from which they are found by an index. A usual
+// pod has fewer; a pod that restarts for weeks, or a hostile list, has thousands.
+const indexFrom = 16
 
 // pod is a pod in one pair of lists: containers before sandboxes, each id once.
 // It is immutable once it is listed.
@@ -43,6 +47,41 @@ type pod struct {
 	uid, name, namespace string
 	createdAt            int64 // of its newest sandbox, 0 without one
 	items                []*cri.Entry
+	index                map[string]*cri.Entry // the items by id, nil for a pod of few
+}
+
+// add adds an item, unless one with its id is there: the first of two with one id counts
+// (kubelet getContainerState).
+func (p *pod) add(e *cri.Entry) {
+	if p.item(e.ID) != nil {
+		return
+	}
+	p.items = append(p.items, e)
+	switch {
+	case p.index != nil:
+		p.index[e.ID] = e
+	case len(p.items) >= indexFrom:
+		p.index = make(map[string]*cri.Entry, 2*indexFrom)
+		for _, item := range p.items {
+			p.index[item.ID] = item
+		}
+	}
+}
+
+// item returns the item with an id, nil if there is none.
+func (p *pod) item(id string) *cri.Entry {
+	if p == nil {
+		return nil
+	}
+	if p.index != nil {
+		return p.index[id]
+	}
+	for _, e := range p.items {
+		if e.ID == id {
+			return e
+		}
+	}
+	return nil
 }
 
 // all returns the items, none of a pod that is nil.
@@ -53,13 +92,13 @@ func (p *pod) all() []*cri.Entry {
 	return p.items
 }
 
+// state returns the state of an item, gone if there is none with that id.
 func (p *pod) state(id string) cri.State {
-	for _, e := range p.all() {
-		if e.ID == id {
-			return stateOf(e)
-		}
+	e := p.item(id)
+	if e == nil {
+		return gone
 	}
-	return gone
+	return stateOf(e)
 }
 
 // lists is one pair of lists by pod, with its counts. It is immutable.
@@ -69,8 +108,8 @@ type lists struct {
 	counts                *facts.Pods
 }
 
-// of reports whether l was made of these lists: an unchanged list is the last slice.
-func (l *lists) of(sandboxes, containers []*cri.Entry) bool {
+// madeOf reports whether l was made of these lists: an unchanged list is the last slice.
+func (l *lists) madeOf(sandboxes, containers []*cri.Entry) bool {
 	return l != nil && sameSlice(l.sandboxes, sandboxes) && sameSlice(l.containers, containers)
 }
 
@@ -81,7 +120,8 @@ func sameSlice[T any](a, b []T) bool {
 // group groups a pair of lists by pod, without the entries that the kubelet ignores.
 func group(sandboxes, containers []*cri.Entry) *lists {
 	l := &lists{sandboxes: sandboxes, containers: containers, pods: map[string]*pod{}}
-	ready, states := map[string]bool{}, map[string]int{}
+	ready := map[string]bool{}
+	states := map[string]int{}
 	for state := range cri.State(cri.NumStates) {
 		states[state.String()] = 0
 	}
@@ -94,13 +134,14 @@ func group(sandboxes, containers []*cri.Entry) *lists {
 			p = &pod{uid: e.PodUID, name: e.PodName, namespace: e.PodNamespace}
 			l.pods[e.PodUID] = p
 		}
+		p.add(e)
 		if !e.Sandbox {
 			states[e.State.String()]++
-		} else if p.createdAt = max(p.createdAt, e.CreatedAt); e.State == cri.StateRunning {
-			ready[e.PodUID] = true
+			continue
 		}
-		if p.state(e.ID) == gone { // the first of two with one id counts (kubelet getContainerState)
-			p.items = append(p.items, e)
+		p.createdAt = max(p.createdAt, e.CreatedAt)
+		if e.State == cri.StateRunning {
+			ready[e.PodUID] = true
 		}
 	}
 	l.counts = &facts.Pods{Running: len(ready), Containers: states}
@@ -118,15 +159,17 @@ type record struct {
 // events returns the changes in the kubelet's order: of the old items, and then of the
 // new ones (kubelet getContainersFromPods).
 func (r *record) events() (events []Event) {
-	for i, items := range [][]*cri.Entry{r.old.all(), r.cur.all()} {
-		for _, e := range items {
-			was := r.old.state(e.ID)
-			if i == 1 && was != gone {
-				continue // among the old ones
-			}
-			for _, t := range eventsFor(was, r.cur.state(e.ID)) {
-				events = append(events, Event{t, e})
-			}
+	for _, e := range r.old.all() {
+		for _, t := range eventsFor(stateOf(e), r.cur.state(e.ID)) {
+			events = append(events, Event{t, e})
+		}
+	}
+	for _, e := range r.cur.all() {
+		if r.old.item(e.ID) != nil {
+			continue // among the old ones
+		}
+		for _, t := range eventsFor(gone, stateOf(e)) {
+			events = append(events, Event{t, e})
 		}
 	}
 	return events
@@ -140,14 +183,14 @@ type work struct {
 
 // update sets the records to new lists. It returns the pods with events and those
 // that wait for reinspection, newest first.
-func update(records map[string]*record, now *lists) (todo []work) {
-	for uid := range now.pods {
+func update(records map[string]*record, listed *lists) (todo []work) {
+	for uid := range listed.pods {
 		if records[uid] == nil {
 			records[uid] = &record{}
 		}
 	}
 	for uid := range records {
-		if w, ok := updatePod(records, uid, now.pods[uid]); ok {
+		if w, ok := updatePod(records, uid, listed.pods[uid]); ok {
 			todo = append(todo, w)
 		}
 	}
@@ -157,21 +200,22 @@ func update(records map[string]*record, now *lists) (todo []work) {
 	return todo
 }
 
-// updatePod sets the record of one pod; now is nil if it is gone. ok reports
+// updatePod sets the record of one pod; listed is nil if it is gone. ok reports
 // whether the pod has events or waits for reinspection.
-func updatePod(records map[string]*record, uid string, now *pod) (w work, ok bool) {
+func updatePod(records map[string]*record, uid string, listed *pod) (w work, ok bool) {
 	r := records[uid]
 	if r == nil {
 		r = &record{}
 		records[uid] = r
 	}
-	r.cur = now
-	r.who = cmp.Or(now, r.who)
+	r.cur = listed
+	r.who = cmp.Or(listed, r.who)
 	events := r.events()
 	if len(events) > 0 || r.reinspect {
 		return work{r, events}, true
 	}
-	if r.old = r.cur; r.cur == nil {
+	r.old = r.cur
+	if r.cur == nil {
 		delete(records, uid)
 	}
 	return work{}, false

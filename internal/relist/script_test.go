@@ -41,6 +41,7 @@ type script struct {
 
 	asked []ask
 	looks []string // pods that were listed alone
+	hangs bool     // the lists of one pod are not answered
 }
 
 func newScript() *script {
@@ -82,10 +83,17 @@ func (s *script) StatusOf(_ context.Context, e *cri.Entry) error {
 	return s.fails[a]
 }
 
-func (s *script) PodLists(_ context.Context, uid string) ([]*cri.Entry, []*cri.Entry, error) {
+func (s *script) PodLists(ctx context.Context, uid string) ([]*cri.Entry, []*cri.Entry, error) {
+	s.mu.Lock()
+	hangs := s.hangs
+	s.looks = append(s.looks, uid)
+	s.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, nil, ctx.Err()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looks = append(s.looks, uid)
 	sandboxes := slices.DeleteFunc(slices.Clone(s.sandboxes), func(x *cri.Entry) bool { return x.PodUID != uid })
 	containers := slices.DeleteFunc(slices.Clone(s.containers), func(x *cri.Entry) bool { return x.PodUID != uid })
 	return sandboxes, containers, s.listErr[cri.OpListPodSandbox]
