@@ -9,8 +9,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// So many bytes within so short a time are of a list, and of nothing else that
-// plegd asks for.
+// bulkBytes within bulkWithin belong to a list: no other answer that plegd asks for is as large.
 const (
 	bulkBytes  = 64 << 10
 	bulkWithin = 500 * time.Millisecond
@@ -33,7 +32,8 @@ type watchedConn struct {
 	net.Conn
 	arrivals *arrivals
 	began    time.Time
-	bytes    int64       // since began, and arrivals.single then
+	bytes    int64       // received since began
+	single   int64       // arrivals.single at began
 	received atomic.Bool // anything at all
 	settings atomic.Bool // and it began with a SETTINGS frame
 	closed   context.CancelFunc
@@ -49,12 +49,16 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 		c.settings.Store(n > frameType && p[frameType] == byte(http2.FrameSettings))
 		c.received.Store(true)
 	}
-	now := time.Now()
-	if now.Sub(c.began) > bulkWithin {
-		c.began, c.bytes = now, c.arrivals.single.Load()
+	arrived := time.Now()
+	single := c.arrivals.single.Load()
+	if arrived.Sub(c.began) > bulkWithin {
+		c.began = arrived
+		c.bytes = 0
+		c.single = single
 	}
-	if c.bytes += int64(n); c.bytes-c.arrivals.single.Load() >= bulkBytes {
-		c.arrivals.last.Store(&now)
+	c.bytes += int64(n)
+	if c.bytes-(single-c.single) >= bulkBytes {
+		c.arrivals.last.Store(&arrived)
 		c.began = time.Time{}
 	}
 	return n, err

@@ -15,7 +15,7 @@ type tracker struct {
 	inFlight []time.Time // start times of the calls under way
 }
 
-func (t *tracker) begin(start time.Time) {
+func (t *tracker) start(start time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.inFlight = append(t.inFlight, start)
@@ -27,11 +27,13 @@ func (t *tracker) end(c *Call, err *facts.CallError) {
 	if i := slices.IndexFunc(t.inFlight, c.Start.Equal); i >= 0 {
 		t.inFlight = slices.Delete(t.inFlight, i, i+1)
 	}
-	at := c.Start.Add(c.Duration)
+	end := c.Start.Add(c.Duration)
 	if err == nil {
-		t.history.LastOK, t.history.LastOKDuration = at, c.Duration
+		t.history.LastOK = end
+		t.history.LastOKDuration = c.Duration
 	} else {
-		t.history.LastFailed, t.history.LastErr = at, err
+		t.history.LastFailed = end
+		t.history.LastErr = err
 	}
 	if c.Bytes > 0 || err == nil {
 		t.history.Bytes = c.Bytes

@@ -38,6 +38,9 @@ type Options struct {
 	Path string
 	// Dial connects to the runtime; nil dials the path.
 	Dial func(context.Context) (net.Conn, error)
+	// Explain returns why a connect(2) to a path failed, in the goroutine of that connection:
+	// it may look at the file. nil leaves DialResult without a cause.
+	Explain func(err error, path string) (facts.Cause, string)
 	// RPCTimeout limits each call; 0 means DefaultRPCTimeout.
 	RPCTimeout time.Duration
 	// Observer is called for every call; nil for no observer.
@@ -60,6 +63,7 @@ type session struct {
 	client *Client
 	path   string
 	conn   *grpc.ClientConn // guarded by the client's mu; nil while there is no socket
+	limit  time.Duration    // of an attempt to connect conn, guarded likewise
 
 	sandboxes  *listReader
 	containers *listReader
@@ -135,10 +139,12 @@ func (c *Client) Arriving() time.Time {
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was, conn := c.closed, c.session.Load().conn
-	if c.closed = true; was || conn == nil {
+	conn := c.session.Load().conn
+	if c.closed || conn == nil {
+		c.closed = true
 		return nil
 	}
+	c.closed = true
 	return conn.Close()
 }
 
@@ -153,30 +159,40 @@ func (c *Client) ask(ctx context.Context, op string, req, m proto.Message) error
 func (s *session) call(ctx context.Context, op string, req proto.Message, a *answer, t *tracker) error {
 	limit := MaxMessageBytes
 	if t == nil {
-		limit, t = smallBytes, &tracker{}
+		limit = smallBytes
+		t = &tracker{}
 	}
 	start := time.Now()
-	t.begin(start)
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.client.timeout.Load()))
+	t.start(start)
+	ctx, cancel := context.WithTimeout(ctx, s.client.rpcTimeout())
 	defer cancel()
 	conn, err := s.connection()
 	if err == nil {
 		err = conn.Invoke(ctx, methods[op], req, a, grpc.MaxCallRecvMsgSize(limit))
 	}
-	done := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: a.bytes, Code: CodeOK}
+	end := time.Now()
+	if !a.received.IsZero() {
+		end = a.received // decoding is plegd's own time
+	}
+	done := Call{Operation: op, Start: start, Duration: end.Sub(start), Bytes: a.bytes, Code: CodeOK}
 	var failed *facts.CallError
 	if err != nil {
 		failed = errorOf(op, err)
-		done.Code, done.Bytes = failed.Code, max(a.bytes, failed.Bytes)
+		done.Code = failed.Code
+		done.Bytes = max(a.bytes, failed.Bytes)
 	}
 	if observer := s.client.opts.Observer; observer != nil {
 		observer.CallDone(done)
 	}
-	if t.end(&done, failed); failed == nil {
+	t.end(&done, failed)
+	if failed == nil {
 		return nil
 	}
 	return failed
 }
 
-// SetRPCTimeout sets the limit of each call that begins from now on.
+// SetRPCTimeout sets the limit of each call and of each connection attempt that begins from
+// now on.
 func (c *Client) SetRPCTimeout(d time.Duration) { c.timeout.Store(int64(d)) }
+
+func (c *Client) rpcTimeout() time.Duration { return time.Duration(c.timeout.Load()) }

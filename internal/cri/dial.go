@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -35,6 +36,9 @@ type DialResult struct {
 	// Err is nil when the connection was made, which does not prove yet that the peer
 	// reads from it.
 	Err error
+	// Cause and Detail are what Options.Explain returns of Err.
+	Cause  facts.Cause
+	Detail string
 	// PeerPID is the process that called listen(2) on the socket (SO_PEERCRED);
 	// 0 when the connection failed, or when that is in another pid namespace.
 	// For a socket that systemd made it is 1.
@@ -60,7 +64,8 @@ func (s *session) newConn() *grpc.ClientConn {
 		}
 		return s.dial(ctx)
 	}
-	limit := s.client.opts.RPCTimeout
+	limit := s.client.rpcTimeout()
+	s.limit = limit
 	conn, err := grpc.NewClient("passthrough:///runtime",
 		// The windows are as large as the largest answer: the runtime never waits for
 		// permission to send more, and gRPC does not measure the connection with pings.
@@ -99,8 +104,12 @@ func (s *session) dial(ctx context.Context) (net.Conn, error) {
 	start := time.Now()
 	file, _ := os.Stat(s.path) // before the connection: a newer one is another socket
 	conn, err := connect(ctx)
-	now, pid := time.Now(), PeerPID(conn)
-	s.lastDial.Store(&DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: pid})
+	end := time.Now()
+	result := &DialResult{At: end, Duration: end.Sub(start), Err: err, PeerPID: PeerPID(conn)}
+	if explain := s.client.opts.Explain; explain != nil {
+		result.Cause, result.Detail = explain(err, s.path) // here, since it may read the file system
+	}
+	s.lastDial.Store(result)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +120,10 @@ func (s *session) dial(ctx context.Context) (net.Conn, error) {
 	watched := &watchedConn{Conn: conn, arrivals: &s.arrivals, closed: closed}
 	if _, unix := conn.(*net.UnixConn); unix {
 		go func() {
-			_ = bounded.Recovered(func() error { watched.endStale(open, s.path, file); return nil })
+			_ = bounded.Recovered(func() error { // a panic is reported
+				watched.endStale(open, s.path, file)
+				return nil
+			})
 		}()
 	}
 	return watched, nil
@@ -151,7 +163,9 @@ func (s *session) connection() (*grpc.ClientConn, error) {
 	if s.conn == nil {
 		return nil, status.Error(codes.Unavailable, "no runtime socket has been found")
 	}
-	if s.conn.GetState() == connectivity.TransientFailure {
+	state := s.conn.GetState()
+	outdated := state == connectivity.Idle && s.limit != s.client.rpcTimeout()
+	if state == connectivity.TransientFailure || outdated {
 		_ = s.conn.Close() // nothing is under way on a connection that is not up
 		s.conn = s.newConn()
 	}
@@ -166,22 +180,23 @@ func (c *Client) Connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	before := s.lastDial.Load()
+	previousDial := s.lastDial.Load()
 	conn.Connect()
-	for begun := false; ; {
-		switch state := conn.GetState(); {
-		case state == connectivity.Ready:
-			return nil
-		case state == connectivity.TransientFailure, state == connectivity.Shutdown,
-			state == connectivity.Idle && (begun || s.lastDial.Load() != before): // it was up, and is lost already
+	begun := false
+	for {
+		state := conn.GetState()
+		lost := state == connectivity.Idle && (begun || s.lastDial.Load() != previousDial) // it was up already
+		if state == connectivity.TransientFailure || state == connectivity.Shutdown || lost {
 			return errFailed
-		default:
-			limited, cancel := context.WithTimeout(ctx, lostEvery)
-			begun = conn.WaitForStateChange(limited, state) || begun
-			cancel()
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		}
+		if state == connectivity.Ready {
+			return nil
+		}
+		limited, cancel := context.WithTimeout(ctx, lostEvery)
+		begun = conn.WaitForStateChange(limited, state) || begun
+		cancel()
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
 }
@@ -195,8 +210,8 @@ func (c *Client) Connect(ctx context.Context) error {
 // the kubelet keeps an accepted connection, and so does plegd.
 func (c *watchedConn) endStale(open context.Context, path string, file os.FileInfo) {
 	for waits := true; waits && !c.received.Load(); waits = bounded.Sleep(open, staleEvery) {
-		now, err := os.Stat(path)
-		if file != nil && err == nil && now.Mode()&os.ModeSocket != 0 && !os.SameFile(file, now) {
+		present, err := os.Stat(path)
+		if file != nil && err == nil && present.Mode()&os.ModeSocket != 0 && !os.SameFile(file, present) {
 			_ = c.Close() // its calls end with Unavailable
 		}
 	}

@@ -26,10 +26,17 @@ func sandboxReader() *listReader { return newReader(5, sandboxOf) }
 func containerReader() *listReader { return newReader(8, containerOf) }
 
 func sandboxOf(p *runtimeapi.PodSandbox) *Entry {
-	m, id := p.GetMetadata(), plain.CutTo(p.GetId(), maxName)
+	m := p.GetMetadata()
+	id := plain.CutTo(p.GetId(), maxName)
 	e := &Entry{
-		Sandbox: true, ID: id, SandboxID: id, Ignored: m == nil || id == "", State: StateExited, CreatedAt: p.GetCreatedAt(),
-		PodUID: plain.CutTo(m.GetUid(), maxName), PodName: plain.CutTo(m.GetName(), maxName),
+		Sandbox:      true,
+		ID:           id,
+		SandboxID:    id,
+		Ignored:      m == nil || id == "",
+		State:        StateExited,
+		CreatedAt:    p.GetCreatedAt(),
+		PodUID:       plain.CutTo(m.GetUid(), maxName),
+		PodName:      plain.CutTo(m.GetName(), maxName),
 		PodNamespace: plain.CutTo(m.GetNamespace(), maxName),
 	}
 	if p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {

@@ -54,7 +54,10 @@ func errorOf(op string, err error) *facts.CallError {
 	if s.Code() == codes.Internal && strings.Contains(s.Message(), unmarshalFailed) {
 		e.Undecodable = true
 		if strings.Contains(s.Message(), errTooMany.Error()) {
-			e.Code, e.Message, e.TooMany, e.Undecodable = CodeResourceExhausted, errTooMany.Error(), true, false
+			e.Code = CodeResourceExhausted
+			e.Message = errTooMany.Error()
+			e.TooMany = true
+			e.Undecodable = false
 		}
 	}
 	if m := tooLarge.FindStringSubmatch(s.Message()); m != nil && s.Code() == codes.ResourceExhausted {

@@ -20,7 +20,7 @@ import (
 const MaxEntries = 40_000
 
 var (
-	errWire    = errors.New("the answer is no valid protobuf message")
+	errWire    = errors.New("invalid protobuf message")
 	errTooMany = fmt.Errorf("the list holds more than %d entries, the maximum that plegd reads", MaxEntries)
 )
 
@@ -44,7 +44,11 @@ type listReader struct {
 	round   uint64               // counts the lists
 	values  []*Entry             // of the list that is being read
 	changed bool                 // an item of it was decoded
+	raw     []byte               // the item that is being read
 }
+
+// maxKeptItem is the largest buffer for an item, in bytes, that is kept for the next one.
+const maxKeptItem = 64 << 10
 
 // listItem is an item with what identifies its encoding.
 type listItem struct {
@@ -59,13 +63,13 @@ type listItem struct {
 func newReader[M any, P interface {
 	*M
 	proto.Message
-}](labels protowire.Number, of func(P) *Entry) *listReader {
+}](labels protowire.Number, entryOf func(P) *Entry) *listReader {
 	return &listReader{labels: labels, items: map[string]*listItem{}, decode: func(raw []byte) (*Entry, error) {
 		m := P(new(M))
-		if err := proto.Unmarshal(raw, m); err != nil {
+		if err := (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, m); err != nil {
 			return nil, fmt.Errorf("read an item of a list: %w", err)
 		}
-		return of(m), nil
+		return entryOf(m), nil
 	}}
 }
 
@@ -80,41 +84,137 @@ func (r *listReader) read(data mem.BufferSlice) ([]*Entry, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.round++
-	r.changed, r.values = false, make([]*Entry, 0, len(r.last))
-	in := data.Reader()
-	defer func() { _ = in.Close() }()
-	var raw []byte
-	for in.Remaining() > 0 {
-		var err error
-		if raw, err = r.field(in, raw); err != nil {
+	r.changed = false
+	r.values = make([]*Entry, 0, len(r.last))
+	wire := data.Reader()
+	defer func() { _ = wire.Close() }()
+	for wire.Remaining() > 0 {
+		err := r.field(wire)
+		if err != nil {
 			clear(r.items)
 			return nil, err
 		}
 	}
-	if r.changed || len(r.values) != len(r.last) { // else each item is one of the last list's, and none is there twice
+	if r.changed || len(r.values) != len(r.last) { // else the list is unchanged
 		maps.DeleteFunc(r.items, func(_ string, it *listItem) bool { return it.round != r.round })
 		r.last = r.values
 	}
+	r.values = nil
 	return r.last, nil
 }
 
-// field reads one field of an answer into buf, which it returns. Items have the number 1. A
-// field without a length is an error: no list of runtime.v1 has one.
-func (r *listReader) field(in *mem.Reader, buf []byte) ([]byte, error) {
-	tag, err := binary.ReadUvarint(in)
+// itemsField is the number of the items in both lists of runtime.v1.
+const itemsField = 1
+
+// field reads one field of an answer. A field that is no item is skipped, as protobuf
+// prescribes: a later version of the API may add some.
+func (r *listReader) field(wire *mem.Reader) error {
+	num, typ, err := readTag(wire)
+	if err != nil {
+		return err
+	}
+	if num != itemsField || typ != protowire.BytesType {
+		return skip(wire, num, typ)
+	}
+	size, err := readSize(wire)
+	if err != nil {
+		return err
+	}
+	r.raw = slices.Grow(r.raw[:0], size)[:size]
+	if _, err := io.ReadFull(wire, r.raw); err != nil {
+		return errWire
+	}
+	err = r.item(r.raw)
+	if cap(r.raw) > maxKeptItem {
+		r.raw = nil
+	}
+	return err
+}
+
+func readTag(wire *mem.Reader) (protowire.Number, protowire.Type, error) {
+	tag, err := readVarint(wire)
+	if err != nil {
+		return 0, 0, err
+	}
 	num, typ := protowire.DecodeTag(tag)
-	if err != nil || !num.IsValid() || typ != protowire.BytesType {
-		return nil, errWire
+	if !num.IsValid() {
+		return 0, 0, errWire
 	}
-	size, err := binary.ReadUvarint(in)
-	if err != nil || size > uint64(in.Remaining()) {
-		return nil, errWire
+	return num, typ, nil
+}
+
+// readSize reads the length of a field, which is within the rest of the answer.
+func readSize(wire *mem.Reader) (int, error) {
+	size, err := readVarint(wire)
+	if err != nil || size > uint64(wire.Remaining()) {
+		return 0, errWire
 	}
-	buf = slices.Grow(buf[:0], int(size))[:size]
-	if _, err := io.ReadFull(in, buf); err != nil || num != 1 {
-		return buf, err
+	return int(size), nil
+}
+
+func readVarint(wire *mem.Reader) (uint64, error) {
+	v, err := binary.ReadUvarint(wire)
+	if err != nil {
+		return 0, errWire
 	}
-	return buf, r.item(buf)
+	return v, nil
+}
+
+// skip reads the value of a field and drops it.
+func skip(wire *mem.Reader, num protowire.Number, typ protowire.Type) error {
+	if typ == protowire.StartGroupType {
+		return skipGroup(wire, num)
+	}
+	size := 0
+	var err error
+	switch typ {
+	case protowire.VarintType:
+		_, err = readVarint(wire)
+	case protowire.Fixed32Type:
+		size = 4
+	case protowire.Fixed64Type:
+		size = 8
+	case protowire.BytesType:
+		size, err = readSize(wire)
+	default:
+		err = errWire
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := io.CopyN(io.Discard, wire, int64(size)); err != nil {
+		return errWire
+	}
+	return nil
+}
+
+// skipGroup reads the fields of a group up to its end, of groups in it too.
+func skipGroup(wire *mem.Reader, outermost protowire.Number) error {
+	open := []protowire.Number{outermost}
+	for len(open) > 0 {
+		num, typ, err := readTag(wire)
+		if err != nil {
+			return err
+		}
+		switch typ {
+		case protowire.StartGroupType:
+			open = append(open, num)
+			if len(open) > protowire.DefaultRecursionLimit {
+				return errWire
+			}
+			continue
+		case protowire.EndGroupType:
+			if num != open[len(open)-1] {
+				return errWire
+			}
+			open = open[:len(open)-1]
+			continue
+		}
+		if err := skip(wire, num, typ); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // item adds an item to the list. The second one with an id is decoded.
@@ -133,7 +233,8 @@ func (r *listReader) item(raw []byte) error {
 	if err != nil {
 		return err
 	}
-	r.values, r.changed = append(r.values, value), true
+	r.values = append(r.values, value)
+	r.changed = true
 	if end := r.prefix(raw); end > 0 && len(id) > 0 && len(id) <= maxName {
 		r.items[string(id)] = &listItem{
 			value: value, round: r.round, hash: hash(raw[:end]), end: uint32(end), size: uint32(len(raw)),
@@ -159,15 +260,16 @@ func idOf(raw []byte) []byte {
 // in the order of their numbers, or one before the labels occurs twice.
 func (r *listReader) prefix(raw []byte) (end int) {
 	last := protowire.Number(0)
-	for at := 0; at < len(raw); {
-		num, _, n := protowire.ConsumeField(raw[at:])
+	for offset := 0; offset < len(raw); {
+		num, _, n := protowire.ConsumeField(raw[offset:])
 		if n < 0 || num < last || num == last && num < r.labels {
 			return 0
 		}
-		if last = num; num < r.labels {
-			end = at + n
+		last = num
+		if num < r.labels {
+			end = offset + n
 		}
-		at += n
+		offset += n
 	}
 	return end
 }

@@ -166,9 +166,6 @@ func sameAsOracles(t testing.TB, k listKind, answers ...[]byte) {
 	t.Helper()
 	r, inPieces, oracle := k.reader(), k.reader(), &rememberer{kind: k}
 	for i, b := range answers {
-		if fields, _ := fieldsOf(b); slices.ContainsFunc(fields, func(f wireField) bool { return f.typ != protowire.BytesType }) {
-			return // the reader refuses it
-		}
 		want, wantErr := k.decode(b)
 		got, err := read(k.reader(), b)
 		sameAnswer(t, "a fresh reader", b, want, wantErr, got, err)

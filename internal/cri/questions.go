@@ -74,7 +74,8 @@ func (c *Client) LastLists() (sandboxes, containers []*Entry) {
 // PodLists lists the sandboxes and containers of one pod. The two calls count as
 // lists, but leave the history of the lists as it is.
 func (c *Client) PodLists(ctx context.Context, uid string) (sandboxes, containers []*Entry, err error) {
-	s, selector := c.session.Load(), map[string]string{labelPodUID: uid}
+	s := c.session.Load()
+	selector := map[string]string{labelPodUID: uid}
 	sandboxes, err = s.list(ctx, OpListPodSandbox, sandboxReader(), &runtimeapi.ListPodSandboxRequest{
 		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector},
 	}, nil)
@@ -99,10 +100,11 @@ func (c *Client) Answers(ctx context.Context, e *Entry) error {
 }
 
 func (s *session) status(ctx context.Context, e *Entry, t *tracker) error {
+	a := checked(&runtimeapi.ContainerStatusResponse{})
 	var req proto.Message = &runtimeapi.ContainerStatusRequest{ContainerId: e.ID}
-	a := into(&runtimeapi.ContainerStatusResponse{})
 	if e.Sandbox {
-		req, a = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: e.ID}, into(&runtimeapi.PodSandboxStatusResponse{})
+		a = checked(&runtimeapi.PodSandboxStatusResponse{})
+		req = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: e.ID}
 	}
 	err := s.call(ctx, e.Operation(), req, a, t)
 	s.arrivals.single.Add(int64(a.bytes))

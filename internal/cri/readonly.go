@@ -29,7 +29,7 @@ func refusal(method string) error {
 	if slices.Contains(slices.Collect(maps.Values(methods)), method) {
 		return nil
 	}
-	return status.Errorf(codes.PermissionDenied, "plegd only reads: %s is not among its calls", method)
+	return status.Errorf(codes.PermissionDenied, "%s is not on the read-only allow list", method)
 }
 
 func unaryReadOnly(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,

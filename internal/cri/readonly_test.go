@@ -78,7 +78,7 @@ func TestOnlyReads(t *testing.T) {
 					defer cancel()
 					_ = rt.AwaitCalls(awaited, name, before+1)
 				}
-				refused := status.Code(err) == codes.PermissionDenied && strings.Contains(status.Convert(err).Message(), "plegd only reads")
+				refused := status.Code(err) == codes.PermissionDenied && strings.Contains(status.Convert(err).Message(), "read-only allow list")
 				reached := rt.Calls(name).Started > before
 				if refused == allowed || reached != allowed {
 					t.Errorf("allowed %t; refused %t, it reached the runtime %t: %v", allowed, refused, reached, err)

@@ -47,27 +47,39 @@ func eachTick(ctx context.Context, f func()) error {
 // every condition is true.
 func (d *Daemon) checkStatus(ctx context.Context) error {
 	var due, next time.Time // of the kubelet's own clock, and of this check
-	turn := func() {
+	check := func() {
 		if d.path() == "" || time.Now().Before(next) {
 			return
 		}
 		if time.Now().Before(due) {
-			limited, cancel := context.WithDeadline(ctx, due)
-			answer, err := d.client.Status(limited)
-			if cancel(); err == nil && answer.RuntimeReady.Good() && answer.NetworkReady.Good() {
-				d.statusAnswered(answer)
-			}
+			d.askStatusBetween(ctx, due)
 		} else {
 			d.askStatus(ctx)
 			due = time.Now().Add(d.cfg.jittered(kubelet.StatusPeriod))
 		}
 		next = due
-		if s := d.status.Load(); s.LastErr != nil || s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()) {
+		if d.statusIsBad() {
 			next = time.Now().Add(min(time.Until(due), d.cfg.jittered(betweenStatus)))
 		}
 	}
-	turn()
-	return eachTick(ctx, turn)
+	check()
+	return eachTick(ctx, check)
+}
+
+// askStatusBetween makes a call between two of the kubelet's, until the next of these is due.
+func (d *Daemon) askStatusBetween(ctx context.Context, due time.Time) {
+	limited, cancel := context.WithDeadline(ctx, due)
+	defer cancel()
+	answer, err := d.client.Status(limited)
+	if err == nil && answer.RuntimeReady.Good() && answer.NetworkReady.Good() {
+		d.statusAnswered(answer)
+	}
+}
+
+// statusIsBad reports whether the last call failed, or a condition of the last answer is false.
+func (d *Daemon) statusIsBad() bool {
+	s := d.status.Load()
+	return s.LastErr != nil || s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good())
 }
 
 // askStatus makes one of the kubelet's calls. After an error the conditions stay as they
@@ -90,7 +102,8 @@ func (d *Daemon) askStatus(ctx context.Context) {
 }
 
 func (d *Daemon) statusAnswered(s facts.Status) {
-	if s.LastGood = d.status.Load().LastGood; s.RuntimeReady.Good() {
+	s.LastGood = d.status.Load().LastGood
+	if s.RuntimeReady.Good() {
 		s.LastGood = time.Now()
 	}
 	d.status.Store(&s)
@@ -102,13 +115,14 @@ func (d *Daemon) statusAnswered(s facts.Status) {
 // stays while calls run into their deadlines. It returns nil when ctx ends.
 func (d *Daemon) checkVersion(ctx context.Context) error {
 	return eachTick(ctx, func() {
-		now, last := time.Now(), *d.version.Load()
-		waited := now.Sub(last.Ended)
-		due := !last.HangsSince.IsZero() || waited >= versionPeriod || waited >= versionAgain && d.suspected(now)
+		t := time.Now()
+		last := *d.version.Load()
+		waited := t.Sub(last.Ended)
+		due := !last.HangsSince.IsZero() || waited >= versionPeriod || waited >= versionAgain && d.suspected(t)
 		if d.path() == "" || !due {
 			return
 		}
-		last.HangsSince = cmp.Or(last.HangsSince, now)
+		last.HangsSince = cmp.Or(last.HangsSince, t)
 		d.version.Store(&last)
 		v, err := d.client.Version(ctx)
 		if err == nil {
@@ -122,9 +136,10 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 
 // suspected reports whether another call than Version is unanswered, or a fresh connection
 // got no answer to Version.
-func (d *Daemon) suspected(now time.Time) bool {
-	called, status := d.loop.Snapshot().Relist.PhaseStart, d.status.Load()
-	return !called.IsZero() && now.Sub(called) >= versionAfter ||
-		!status.InFlightSince.IsZero() && now.Sub(status.InFlightSince) >= versionAfter ||
+func (d *Daemon) suspected(t time.Time) bool {
+	listed := d.loop.Snapshot().Relist.PhaseStart
+	asked := d.status.Load().InFlightSince
+	return !listed.IsZero() && t.Sub(listed) >= versionAfter ||
+		!asked.IsZero() && t.Sub(asked) >= versionAfter ||
 		d.dialer.Last().Stage == facts.StageRPC
 }

@@ -71,11 +71,13 @@ type loopObserver struct {
 
 // Event implements relist.Observer.
 func (o loopObserver) Event(e relist.Event) {
-	if o.Metrics.Event(e); e.Type != relist.ContainerChanged {
-		o.log.Debug("pod lifecycle event", zap.String("type", string(e.Type)), zap.String("pod_uid", e.PodUID),
-			zap.String("pod", e.PodName), zap.String("namespace", e.PodNamespace), zap.String("container_id", e.ID),
-			zap.Bool("sandbox", e.Sandbox), zap.String("container", e.Name))
+	o.Metrics.Event(e)
+	if e.Type == relist.ContainerChanged {
+		return // the kubelet does not deliver it
 	}
+	o.log.Debug("pod lifecycle event", zap.String("type", string(e.Type)), zap.String("pod_uid", e.PodUID),
+		zap.String("pod", e.PodName), zap.String("namespace", e.PodNamespace), zap.String("container_id", e.ID),
+		zap.Bool("sandbox", e.Sandbox), zap.String("container", e.Name))
 }
 
 // New puts a daemon together. cfg has been validated. Without a state directory it
@@ -86,10 +88,17 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		cfg: cfg, log: log, started: time.Now(), searched: make(chan struct{}),
 		metrics: exporter.NewMetrics(registry), gatherer: prometheus.ToTransactionalGatherer(registry),
 		judging: judging{
-			news: bounded.NewSignal(), changed: bounded.NewSignal(), failed: map[string]string{},
-			messages: make(chan string, 16), notifyEvery: statusEvery,
+			news:          bounded.NewSignal(),
+			changed:       bounded.NewSignal(),
+			failed:        map[string]string{},
+			messages:      make(chan string, 16),
+			readyToNotify: bounded.NewSignal(),
+			notifyEvery:   statusEvery,
 		},
 	}
+	bounded.ReportPanics(func(e *bounded.PanicError) {
+		log.Error("recovered from a panic: please report it", zap.Any("panic", e.Value), zap.ByteString("stack", e.Stack))
+	})
 	// systemd wants a message at least every WATCHDOG_USEC. Three in that time leave room for a late one.
 	if every, err := sd.SdWatchdogEnabled(false); err == nil && every > 0 {
 		d.notifyEvery = min(every/3, statusEvery)
@@ -127,7 +136,8 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 		facts:  func() *facts.Facts { return &d.Published().Facts },
 		recent: func() []view.RelistBin { return d.metrics.Recent(time.Now()) },
 	}
-	if d.restored, err = state.open(); err != nil {
+	d.restored, err = state.open()
+	if err != nil {
 		return err
 	}
 	d.metrics.Restore(d.restored.written, d.restored.Recent)
@@ -139,7 +149,12 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 // watch makes the parts that call the runtime and sample the node.
 func (d *Daemon) watch() {
 	cfg := &d.cfg
-	d.client = cri.New(cri.Options{Dial: cfg.Dial, RPCTimeout: cfg.RPCTimeout, Observer: d.metrics})
+	d.client = cri.New(cri.Options{
+		Dial:       cfg.Dial,
+		Explain:    evidence.ConnectCause,
+		RPCTimeout: cfg.RPCTimeout,
+		Observer:   d.metrics,
+	})
 	d.endpoint.Store(&facts.Endpoint{Searching: true})
 	if cfg.RuntimeEndpoint != "" {
 		path, _ := kubelet.ParseEndpoint(cfg.RuntimeEndpoint) // validated
@@ -149,7 +164,8 @@ func (d *Daemon) watch() {
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path: d.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: d.metrics,
 		Done: func(p facts.Probe) {
-			if d.metrics.ProbeDone(p); !p.OK {
+			d.metrics.ProbeDone(p)
+			if !p.OK {
 				d.news.Send()
 			}
 		},
@@ -213,7 +229,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			case <-r:
 			}
 		}
-		d.notify(sd.SdNotifyReady)
+		d.readyToNotify.Send()
 		return nil
 	})
 	return group.Wait()
@@ -222,8 +238,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 // Published returns the newest snapshot.
 func (d *Daemon) Published() *facts.Snapshot { return d.published.Load() }
 
-// Snapshot returns the newest snapshot with its ages as of now. It changes nothing.
-func (d *Daemon) Snapshot(now time.Time) facts.Snapshot { return d.Published().AsOf(now) }
+// Snapshot returns the newest snapshot with its ages as of a moment. It changes nothing.
+func (d *Daemon) Snapshot(t time.Time) facts.Snapshot { return d.Published().AsOf(t) }
 
 // Incidents returns the heads of the incidents, newest first.
 func (d *Daemon) Incidents() []incident.Summary { return d.incidents.List() }

@@ -19,15 +19,18 @@ const settleAfter = time.Second
 // say. It ends as soon as that is clear, and at the latest when ctx does. It
 // serves nothing and writes nothing.
 func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (facts.Snapshot, error) {
-	cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses, cfg.WebListeners = "", "", nil, nil
+	cfg.StateDir = ""
+	cfg.ControlSocket = ""
+	cfg.WebListenAddresses = nil
+	cfg.WebListeners = nil
 	d, err := New(cfg, build, zap.NewNop())
 	if err != nil {
 		return facts.Snapshot{}, err
 	}
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(watch) }()
+	returned := make(chan error, 1)
+	go func() { returned <- d.Run(watch) }()
 
 	ticker := time.NewTicker(tick / 2)
 	defer ticker.Stop()
@@ -35,7 +38,7 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (facts.Snap
 	for ctx.Err() == nil && !settled(&s) {
 		select {
 		case <-ctx.Done():
-		case err := <-ended:
+		case err := <-returned:
 			return facts.Snapshot{}, err
 		case <-ticker.C:
 		}
@@ -43,9 +46,10 @@ func Diagnose(ctx context.Context, cfg Config, build exporter.Build) (facts.Snap
 	}
 	s.Previous = nil
 	if s.Verdict.State == facts.StateStarting {
-		// Since when it is so, and so when the node turns NotReady, a look of a
-		// moment cannot tell.
-		s.Verdict.NotReadyIn, s.Verdict.NotReadyInLatest, s.Verdict.RulesFailIn = nil, nil, nil
+		// One moment does not show since when this has been so, and so no time is predicted.
+		s.Verdict.NotReadyIn = nil
+		s.Verdict.NotReadyInLatest = nil
+		s.Verdict.RulesFailIn = nil
 	}
 	return s, nil
 }

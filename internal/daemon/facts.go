@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
-	"github.com/plegd/plegd/internal/evidence"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/relist"
 )
 
-// facts gathers the facts. It waits for none of the parts. timeout is the kubelet's limit
+// facts gathers the facts of a moment. It waits for none of the parts. timeout is the kubelet's limit
 // of one call.
-func (d *Daemon) facts(now time.Time, timeout time.Duration) facts.Facts {
+func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 	s := d.loop.Snapshot()
 	f := facts.Facts{
 		Config: facts.Config{
@@ -31,7 +30,8 @@ func (d *Daemon) facts(now time.Time, timeout time.Duration) facts.Facts {
 		Evidence:      d.sources.Facts(),
 	}
 	if s.Evented {
-		f.Config.RelistThreshold, f.Config.GenericPeriod = relist.EventedThreshold, d.cfg.RelistPeriod
+		f.Config.RelistThreshold = relist.EventedThreshold
+		f.Config.GenericPeriod = d.cfg.RelistPeriod
 	}
 	if d.events != nil {
 		f.Events = d.events.State()
@@ -43,10 +43,11 @@ func (d *Daemon) facts(now time.Time, timeout time.Duration) facts.Facts {
 	}
 	if last := d.client.LastDial(); last != nil {
 		f.Dial.At = last.At
-		f.Dial.Cause, f.Dial.Detail = evidence.ConnectCause(last.Err, d.path())
+		f.Dial.Cause = last.Cause
+		f.Dial.Detail = last.Detail
 		f.Dial.PeerPID, f.Dial.Up = d.client.Peer()
 	}
-	f.Relist, f.Modelled = s.Facts(now, timeout)
+	f.Relist, f.Modelled = s.Facts(t, timeout)
 	for name, part := range d.shown {
 		if state, ok := part.Source(); ok {
 			f.Evidence.Sources[name] = state

@@ -29,6 +29,9 @@ const (
 	// wakeTimeout is the time for which the verdict is held after a pause: the ages of a
 	// moment ago say nothing about the runtime.
 	wakeTimeout = 3 * time.Second
+	// isolatedAfter is the least time between two gaps of which the second one is a pause.
+	// Gaps in quick succession are a node that starves plegd: there the verdict must go on.
+	isolatedAfter = 30 * time.Second
 	// statusEvery is the most time between two messages to systemd.
 	statusEvery = 5 * time.Second
 )
@@ -46,6 +49,7 @@ type judging struct {
 	// Only the goroutine of the judge uses these.
 	kubelet kubeletModel
 	woke    time.Time // the end of the last pause
+	gap     time.Time // the end of the last gap of at least pausedAfter between two judgements
 	// alert is true while something may be wrong: expensive evidence is then sampled
 	// often. alerted is the last cause.
 	alert   bool
@@ -57,16 +61,21 @@ type judging struct {
 	notified    time.Time
 	logged      facts.Verdict // state and reason of the last one
 	messages    chan string
+	// readyToNotify asks for READY=1.
+	readyToNotify bounded.Signal
 }
 
-// runNotifier writes to systemd until ctx ends, says so, and returns nil. It has a goroutine
-// of its own: a systemd that does not read must not hold up the judge.
+// runNotifier writes to systemd until ctx ends, reports the stop, and returns nil. It has a
+// goroutine of its own: a systemd that does not read must not hold up the judge. READY=1 is
+// kept until it is written; of the other messages those that find no place are dropped.
 func (d *Daemon) runNotifier(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			_, _ = sd.SdNotify(false, sd.SdNotifyStopping)
 			return nil
+		case <-d.readyToNotify:
+			_, _ = sd.SdNotify(false, sd.SdNotifyReady)
 		case m := <-d.messages:
 			_, _ = sd.SdNotify(false, m) // without systemd nothing happens
 		}
@@ -98,40 +107,48 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 				d.dialer.ProbeNow() // a fresh connection knows more
 			}
 		}
-		now := time.Now()
+		t := time.Now()
 		// Ages are computed when they are read.
-		if quiet && !unanswered(d.loop.Snapshot().Relist.Start, now) && now.Sub(d.Published().At) < quietInterval {
+		if quiet && !unanswered(d.loop.Snapshot().Relist.Start, t) && t.Sub(d.Published().At) < quietInterval {
 			continue
 		}
-		s := d.judge(now)
-		if d.logVerdict(s) || now.Sub(d.notified) >= d.notifyEvery {
-			d.notified = now
-			d.notify(sd.SdNotifyWatchdog + "\nSTATUS=" + view.Line(s))
-		}
-		d.incidents.Judged(s)
-		d.logParts(&s.Facts)
-		d.setAlert(s, now)
+		d.publish(d.judge(t))
 	}
 }
 
+// publish passes a new snapshot on to the log, systemd, the incidents and the sources.
+func (d *Daemon) publish(s *facts.Snapshot) {
+	changed := d.logVerdict(s)
+	if changed || s.At.Sub(d.notified) >= d.notifyEvery {
+		d.notified = s.At
+		d.notify(sd.SdNotifyWatchdog + "\nSTATUS=" + view.Line(s))
+	}
+	d.incidents.Judged(s)
+	d.logParts(&s.Facts)
+	d.setAlert(s)
+}
+
 // judge gathers the facts of now, judges them, and publishes the result.
-func (d *Daemon) judge(now time.Time) *facts.Snapshot {
+func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 	var last *facts.Verdict
 	if s := d.published.Load(); s != nil {
 		v := s.Verdict // a copy: it must not keep the snapshot, which has a previous verdict too
 		last = &v
-		if now.Sub(s.At) >= pausedAfter {
-			d.woke = now
-		}
+		d.noteGap(s.At, t)
 	}
-	held := last != nil && now.Sub(d.woke) < wakeTimeout
-	f := d.facts(now, d.kubelet.timeout)
+	held := last != nil && t.Sub(d.woke) < wakeTimeout
+	f := d.facts(t, d.kubelet.timeout)
 	f.Woke = d.woke
-	d.completeFacts(&f, now, held)
+	d.completeFacts(&f, t, held)
 	s := &facts.Snapshot{
-		SchemaVersion: facts.SchemaVersion, At: now, Facts: f, Previous: last, Ready: d.loop.Snapshot().Ready,
+		SchemaVersion: facts.SchemaVersion,
+		At:            t,
+		Facts:         f,
+		Previous:      last,
+		Ready:         d.loop.Snapshot().Ready,
 	}
-	if s.Verdict = *health.Judge(&s.Facts, now, last); held {
+	s.Verdict = *health.Judge(&s.Facts, t, last)
+	if held {
 		s.Verdict = *last
 	}
 	d.metrics.Observe(s)
@@ -139,62 +156,94 @@ func (d *Daemon) judge(now time.Time) *facts.Snapshot {
 	return s
 }
 
-// setAlert sets the alert by a judgement.
-func (d *Daemon) setAlert(s *facts.Snapshot, now time.Time) {
-	if alarming(&s.Facts, now) || health.CloserLook(&s.Verdict) || now.Sub(d.woke) < wakeTimeout {
-		d.alerted = now
+// noteGap notes a pause between two judgements: one isolated gap.
+func (d *Daemon) noteGap(previous, current time.Time) {
+	if current.Sub(previous) < pausedAfter {
+		return
 	}
-	on := now.Sub(d.alerted) < alertFor
-	if on && !d.alert {
+	isolated := d.gap.IsZero() || previous.Sub(d.gap) >= isolatedAfter
+	d.gap = current
+	if isolated {
+		d.woke = current
+	}
+}
+
+// setAlert sets the alert by a judgement.
+func (d *Daemon) setAlert(s *facts.Snapshot) {
+	if alarming(&s.Facts, s.At) || health.CloserLook(&s.Verdict) || s.At.Sub(d.woke) < wakeTimeout {
+		d.alerted = s.At
+	}
+	alert := s.At.Sub(d.alerted) < alertFor
+	if alert && !d.alert {
 		d.dialer.ProbeNow()
 	}
-	d.alert = on
-	d.sources.Alert(on)
+	d.alert = alert
+	d.sources.Alert(alert)
 }
 
 // alarming reports whether a call fails or hangs, a queue is not empty, or
 // the runtime's process is not well.
-func alarming(f *facts.Facts, now time.Time) bool {
-	if f.Relist.Failures > 0 || f.Relist.Reinspect > 0 || f.Status.LastErr != nil || !f.Probe.At.IsZero() && !f.Probe.OK {
+func alarming(f *facts.Facts, t time.Time) bool {
+	if f.Relist.Failures > 0 || f.Relist.Reinspect > 0 || f.Status.LastErr != nil {
 		return true
 	}
-	if in := f.Relist.InFlight; in != nil && unanswered(in.PhaseStart, now) ||
-		unanswered(f.Status.InFlightSince, now) || unanswered(f.Version.HangsSince, now) {
+	if !f.Probe.At.IsZero() && !f.Probe.OK {
 		return true
 	}
-	p, q := f.Evidence.Process, f.Evidence.Queue
-	return p != nil && (!p.Alive || now.Sub(p.StoppedAt) <= quietInterval) || q != nil && (q.Length > 0 || !q.Listening)
+	return callUnanswered(f, t) || processAlarms(f.Evidence.Process, t) || queueAlarms(f.Evidence.Queue)
+}
+
+// callUnanswered reports whether a list, Status or Version is under way for so long that
+// something may be wrong.
+func callUnanswered(f *facts.Facts, t time.Time) bool {
+	if f.Relist.InFlight != nil && unanswered(f.Relist.InFlight.PhaseStart, t) {
+		return true
+	}
+	return unanswered(f.Status.InFlightSince, t) || unanswered(f.Version.HangsSince, t)
+}
+
+// processAlarms reports whether the runtime's process has ended, or was stopped just before t.
+func processAlarms(p *facts.Process, t time.Time) bool {
+	return p != nil && (!p.Alive || t.Sub(p.StoppedAt) <= quietInterval)
+}
+
+func queueAlarms(q *facts.Queue) bool {
+	return q != nil && (q.Length > 0 || !q.Listening)
 }
 
 // unanswered reports whether a call has had no answer for so long that something may be wrong.
-func unanswered(since, now time.Time) bool { return !since.IsZero() && now.Sub(since) >= tick }
+func unanswered(start, t time.Time) bool { return !start.IsZero() && t.Sub(start) >= tick }
 
 // logVerdict logs each change of verdict once. It reports whether it has changed.
 func (d *Daemon) logVerdict(s *facts.Snapshot) bool {
-	v, from := &s.Verdict, d.logged
-	if from.State == v.State && from.Reason == v.Reason {
+	v := &s.Verdict
+	previous := d.logged
+	if previous.State == v.State && previous.Reason == v.Reason {
 		return false
 	}
 	d.logged = facts.Verdict{State: v.State, Reason: v.Reason}
 	d.changed.Send()
 	var evidence, also []string
 	for i, a := range v.Active {
-		if also = append(also, a.ID); i == 0 {
-			evidence, also = a.Evidence, nil
+		if i == 0 {
+			evidence = a.Evidence
+			continue
 		}
+		also = append(also, a.ID)
 	}
 	level := map[facts.State]zapcore.Level{
-		facts.StateUnhealthy: zapcore.ErrorLevel, facts.StateDegraded: zapcore.WarnLevel,
+		facts.StateUnhealthy: zapcore.ErrorLevel,
+		facts.StateDegraded:  zapcore.WarnLevel,
 	}[v.State] // else zapcore.InfoLevel
-	known := func(is bool, f zap.Field) zap.Field {
-		if is {
+	known := func(isKnown bool, f zap.Field) zap.Field {
+		if isKnown {
 			return f
 		}
 		return zap.Skip()
 	}
 	d.log.Log(level, "verdict changed",
 		zap.String("state", string(v.State)), zap.String("reason", v.Reason),
-		zap.String("from_state", string(from.State)), zap.String("from_reason", from.Reason),
+		zap.String("from_state", string(previous.State)), zap.String("from_reason", previous.Reason),
 		known(evidence != nil, zap.Strings("evidence", evidence)), known(also != nil, zap.Strings("also", also)),
 		known(v.RulesFailIn != nil, zap.Durationp("rules_fail_in_seconds", v.RulesFailIn)),
 		known(v.NotReadyIn != nil, zap.Durationp("not_ready_in_seconds", v.NotReadyIn)),
@@ -212,9 +261,9 @@ func (d *Daemon) logParts(f *facts.Facts) {
 		case state.Kept || d.failed[name] == state.Err || name == "web" || name == "control": // these log themselves
 			continue
 		case state.Err == "":
-			d.log.Info("a source works again", zap.String("source", name))
+			d.log.Info("evidence source recovered", zap.String("source", name))
 		default:
-			d.log.Info("a source has failed; what needs it is missing",
+			d.log.Info("evidence source failed; dependent reasons disabled",
 				zap.String("source", name), zap.String("error", state.Err), zap.Time("at", state.At.Round(time.Millisecond)))
 		}
 		d.failed[name] = state.Err

@@ -22,7 +22,7 @@ func TestTheLogIsQuiet(t *testing.T) {
 		w := watchLogged(t, fakeRuntime(10, 2), nil, zap.New(core))
 		w.at(60 * time.Second)
 		verdicts := func() []observer.LoggedEntry { return logged.FilterMessageSnippet("verdict changed").All() }
-		sources := logged.FilterMessageSnippet("a source ").Len()
+		sources := logged.FilterMessageSnippet("evidence source ").Len()
 		if n := len(verdicts()); n > 1 || logged.Len() != n+sources {
 			t.Errorf("%d lines in a quiet minute: %v", logged.Len(), logged.All())
 		}
@@ -35,7 +35,7 @@ func TestTheLogIsQuiet(t *testing.T) {
 		for _, e := range verdicts()[before:] {
 			said = append(said, e.ContextMap()["state"].(string)+" "+e.ContextMap()["reason"].(string))
 		}
-		if n := logged.FilterMessageSnippet("a source ").Len(); n != sources {
+		if n := logged.FilterMessageSnippet("evidence source ").Len(); n != sources {
 			t.Errorf("sources that do not answer are said %d times, and %d times more later", sources, n-sources)
 		}
 		want := []string{"degraded " + health.Unknown, "healthy "}
@@ -83,9 +83,9 @@ func TestSourcesAreLogged(t *testing.T) {
 	}
 	var got []string
 	for _, e := range logged.All() {
-		got = append(got, e.Message[:len("a source has")])
+		got = append(got, e.Message[:len("evidence source fai")])
 	}
-	want := []string{"a source has", "a source wor", "a source has"}
+	want := []string{"evidence source fai", "evidence source rec", "evidence source fai"}
 	if !slices.Equal(got, want) {
 		t.Errorf("logged %q, want %q", got, want)
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -31,4 +32,37 @@ func TestPause(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestStarved: on a node that starves plegd each judgement comes late, and counts all the same:
+// only one isolated gap holds the verdict.
+func TestStarved(t *testing.T) {
+	for _, gap := range []time.Duration{pausedAfter, 3100 * time.Millisecond, 20 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := DefaultConfig()
+			cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses, cfg.KubeletHealthzURL = "", "", nil, ""
+			cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
+			d, err := New(cfg, exporter.Build{}, zap.NewNop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			held := 0
+			for range 600 {
+				d.published.Store(&facts.Snapshot{At: time.Now(), Verdict: facts.Verdict{State: "before"}})
+				time.Sleep(gap)
+				if d.judge(time.Now()).State == "before" {
+					held++
+				}
+			}
+			if held > 1 {
+				t.Errorf("judgements %s apart: the verdict was held %d times of 600", gap, held)
+			}
+			time.Sleep(isolatedAfter)
+			d.published.Store(&facts.Snapshot{At: time.Now(), Verdict: facts.Verdict{State: "before"}})
+			time.Sleep(pausedAfter)
+			if got := d.judge(time.Now()).State; got != "before" {
+				t.Errorf("after an isolated pause the verdict is %s", got)
+			}
+		})
+	}
 }

@@ -20,11 +20,12 @@ func Unsafe(r facts.Runtime) string {
 	}
 	const remedy = "--events=off ends this message, containerd 2.x ends its cause, and --events-allow-unsafe is for a " +
 		"node whose kubelet uses no events"
-	switch v, ok := facts.ParseVersion(r.Version); {
-	case !ok:
+	v, ok := facts.ParseVersion(r.Version)
+	if !ok {
 		return fmt.Sprintf("containerd says that it is version %q: one of 1.7 would hand plegd the kubelet's events; %s",
 			r.Version, remedy)
-	case v[0] == 1 && slices.Compare(v, []int{1, 7}) >= 0:
+	}
+	if v[0] == 1 && slices.Compare(v, []int{1, 7}) >= 0 {
 		return fmt.Sprintf("containerd %s hands each event to only one of its subscribers, so plegd would take the "+
 			"kubelet's; %s", r.Version, remedy)
 	}

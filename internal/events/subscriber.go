@@ -103,13 +103,15 @@ type Subscriber struct {
 
 // New returns a subscriber that does not run yet.
 func New(opts Options) *Subscriber {
-	now, received := time.Now(), map[string]uint64{}
+	began := time.Now()
+	received := map[string]uint64{}
 	for kind := range cri.NumEventTypes {
 		received[cri.EventType(kind).String()] = 0
 	}
 	return &Subscriber{
-		opts: opts, began: now,
-		state: facts.Events{Mode: opts.Mode, Phase: Waiting, Since: now, Received: received},
+		opts:  opts,
+		began: began,
+		state: facts.Events{Mode: opts.Mode, Phase: Waiting, Since: began, Received: received},
 	}
 }
 
@@ -147,9 +149,9 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	s.state.Opened++
 	s.mu.Unlock()
 	began := time.Now()
-	holds := time.AfterFunc(s.holdsAfter(), s.holds)
+	stopTimer := afterFunc(s.holdsAfter(), s.holds)
 	end, err := s.opts.Source.ContainerEvents(ctx, s.lease(), s.receive)
-	holds.Stop()
+	stopTimer()
 	s.mu.Lock()
 	atOnce := time.Since(began) < holdsAfter && s.state.LastEvent.Before(began) && !s.held
 	s.mu.Unlock()
@@ -181,6 +183,21 @@ func (s *Subscriber) subscribe(ctx context.Context) time.Duration {
 	return s.failed(e)
 }
 
+// afterFunc calls f after d. The function that it returns prevents that, or waits until f has
+// returned: no change of phase comes after the end of the stream that it is about.
+func afterFunc(d time.Duration, f func()) (stop func()) {
+	returned := make(chan struct{})
+	timer := time.AfterFunc(d, func() {
+		defer close(returned)
+		f()
+	})
+	return func() {
+		if !timer.Stop() {
+			<-returned
+		}
+	}
+}
+
 func (s *Subscriber) version(ctx context.Context) (facts.Runtime, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -190,8 +207,8 @@ func (s *Subscriber) version(ctx context.Context) (facts.Runtime, error) {
 // lease returns the duration of the next stream.
 func (s *Subscriber) lease() time.Duration {
 	silence := time.Since(cmp.Or(s.State().LastEvent, s.began))
-	long := time.Duration(float64(s.opts.Lease) * (float64(silence) / float64(quietAfter)))
-	return max(s.opts.Lease, min(long, MaxLease))
+	grown := time.Duration(float64(s.opts.Lease) * (float64(silence) / float64(quietAfter)))
+	return max(s.opts.Lease, min(grown, MaxLease))
 }
 
 // holdsAfter is the age from which the next stream holds: after a fallback only a
@@ -217,19 +234,21 @@ func (s *Subscriber) receive(kind cri.EventType, uid string) {
 }
 
 // enter changes the phase and the rest of the state. It returns the new state.
-func (s *Subscriber) enter(phase, detail string, change func(*facts.Events)) (is facts.Events) {
+func (s *Subscriber) enter(phase, detail string, change func(*facts.Events)) facts.Events {
 	s.mu.Lock()
-	was := s.state
-	if s.state.Detail = detail; was.Phase != phase {
-		s.state.Phase, s.state.Since = phase, time.Now()
+	previous := s.state
+	s.state.Detail = detail
+	if previous.Phase != phase {
+		s.state.Phase = phase
+		s.state.Since = time.Now()
 	}
 	change(&s.state)
-	is = s.state
+	current := s.state
 	s.mu.Unlock()
-	if is.InUse != was.InUse {
-		s.opts.Loop.RelyOnEvents(is.InUse)
+	if current.InUse != previous.InUse {
+		s.opts.Loop.RelyOnEvents(current.InUse)
 	}
-	return is
+	return current
 }
 
 // holds notes that a stream holds.
@@ -238,32 +257,39 @@ func (s *Subscriber) holds() {
 		if !e.InUse { // the kubelet counts until it falls back
 			e.Failures = 0
 		}
-		e.InUse, e.FellBack, s.held = s.opts.Rely, false, true
+		e.InUse = s.opts.Rely
+		e.FellBack = false
+		s.held = true
 	})
 }
 
 // failed notes a failed stream as the kubelet does: a relist now, and after the
 // fifth failure the generic loop. It returns the delay until the next stream.
 func (s *Subscriber) failed(err *facts.CallError) time.Duration {
-	is := s.enter(Broken, err.Message, func(e *facts.Events) {
+	current := s.enter(Broken, err.Message, func(e *facts.Events) {
 		e.Failures++
 		e.Errors++
-		e.LastFailed, e.LastErr = time.Now(), err
+		e.LastFailed = time.Now()
+		e.LastErr = err
 		if e.InUse && e.Failures >= MaxFailures {
-			e.InUse, e.FellBack = false, true
+			e.InUse = false
+			e.FellBack = true
 		}
 	})
-	if is.InUse {
+	if current.InUse {
 		s.opts.Loop.Relist()
 	}
-	return min(retryFirst<<min(is.Failures-1, 10), retryMost)
+	return min(retryFirst<<min(current.Failures-1, 10), retryMost)
 }
 
 // without continues without events. It returns the delay until the next attempt.
 func (s *Subscriber) without(phase, why string, delay time.Duration) time.Duration {
 	s.unended = 0
 	s.enter(phase, why, func(e *facts.Events) {
-		e.Failures, e.InUse, e.FellBack, s.held = 0, false, false, false
+		e.Failures = 0
+		e.InUse = false
+		e.FellBack = false
+		s.held = false
 	})
 	return delay
 }

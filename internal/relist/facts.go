@@ -14,10 +14,10 @@ const showBeside = 500 * time.Millisecond
 
 // Facts returns the state of the loop as of now: plegd's own relists, and the model of
 // the kubelet's. timeout is the limit of one call.
-func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (facts.Relist, facts.Modelled) {
+func (s *Snapshot) Facts(t time.Time, timeout time.Duration) (facts.Relist, facts.Modelled) {
 	r := facts.Relist{
 		Attempts: s.Attempts, LastSeen: s.Listed, Failures: s.Failures, AnsweredSince: s.AnsweredSince,
-		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(now),
+		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(t),
 	}
 	m := facts.Modelled{LastSeen: s.LastSeen, BusySince: s.Relist.Start}
 	if s.Relist.Phase == facts.PhaseInspect {
@@ -30,7 +30,7 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (facts.Relist, fa
 	}
 	slices.SortFunc(r.Inspecting, func(a, b facts.PodInspection) int { return a.Start.Compare(b.Start) })
 	r.Inspecting = slices.Clone(r.Inspecting[:min(len(r.Inspecting), facts.MaxPods)])
-	m.Inspecting, m.EndsBy = s.remaining(now, timeout)
+	m.Inspecting, m.EndsBy = s.remaining(t, timeout)
 	if last := s.Last; last != nil {
 		r.Last = &last.RelistResult
 		r.Slowest = slowest(last.Inspections, facts.MaxPods, false)
@@ -50,13 +50,13 @@ func (s *Snapshot) Facts(now time.Time, timeout time.Duration) (facts.Relist, fa
 
 // inFlight returns the relist under way, nil between two: a list, in the relist or
 // beside it, or else the inspections.
-func (s *Snapshot) inFlight(now time.Time) *facts.InFlight {
+func (s *Snapshot) inFlight(t time.Time) *facts.InFlight {
 	relist := s.Relist
-	beside := s.Beside.InFlight
+	diagnostic := s.Beside.InFlight
 	listing := relist.Phase != "" && relist.Phase != facts.PhaseInspect
-	besideShows := beside.Phase != "" && now.Sub(beside.PhaseStart) >= showBeside
-	if besideShows && (!listing || beside.PhaseStart.Before(relist.PhaseStart)) {
-		return &beside
+	besideShows := diagnostic.Phase != "" && t.Sub(diagnostic.PhaseStart) >= showBeside
+	if besideShows && (!listing || diagnostic.PhaseStart.Before(relist.PhaseStart)) {
+		return &diagnostic
 	}
 	if relist.Phase == "" {
 		return nil
@@ -69,18 +69,18 @@ func (s *Snapshot) inFlight(now time.Time) *facts.InFlight {
 // remaining returns the number of inspections that have not ended, and when the last
 // of them ends: by the mean of those that have, or if the one under way is stuck
 // with the whole timeout for each. Zero without inspections.
-func (s *Snapshot) remaining(now time.Time, timeout time.Duration) (n int, by time.Time) {
+func (s *Snapshot) remaining(t time.Time, timeout time.Duration) (n int, by time.Time) {
 	waiting := s.waiting()
 	n = len(waiting)
 	if n == 0 {
 		return 0, by
 	}
-	call := cmp.Or(waiting[0].CallStart, now)
+	call := cmp.Or(waiting[0].CallStart, t)
 	done := len(s.Inspections) - n
-	if done == 0 || now.Sub(call) >= stuckAfter {
+	if done == 0 || t.Sub(call) >= stuckAfter {
 		return n, call.Add(timeout * time.Duration(n))
 	}
-	return n, now.Add(now.Sub(s.Relist.PhaseStart) * time.Duration(n) / time.Duration(done))
+	return n, t.Add(t.Sub(s.Relist.PhaseStart) * time.Duration(n) / time.Duration(done))
 }
 
 // waiting returns the inspections of the relist that have not ended: the one under way first.
