@@ -1,8 +1,10 @@
 package proc
 
 import (
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -37,14 +39,18 @@ func TestIdentify(t *testing.T) {
 			if os.Getuid() != 0 {
 				t.Skip("SKIPPED: not root")
 			}
-			cmd := exec.Command("sleep", "1000")
+			cmd := exec.Command("cat")
 			cmd.SysProcAttr = tt.attr
-			if err := cmd.Start(); err != nil {
+			in, out := startEcho(t, cmd)
+			// The first byte comes back once the new program runs: before that it has no arguments.
+			if _, err := in.Write([]byte{1}); err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+			if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
 			is, err := table.Identify(t.Context(), cmd.Process.Pid)
-			if err != nil || !tt.fits(is) || ArgValue(is.Args, "x") != "" || is.Args[0] != "sleep" {
+			if err != nil || !tt.fits(is) || ArgValue(is.Args, "x") != "" || !slices.Equal(is.Args, []string{"cat"}) {
 				t.Errorf("%+v, %v", is, err)
 			}
 		})
@@ -52,4 +58,25 @@ func TestIdentify(t *testing.T) {
 	if _, err := table.Identify(t.Context(), 1<<30); OutcomeOf(err) != Absent {
 		t.Errorf("a process that has ended: %v", err)
 	}
+}
+
+// startEcho starts a program that writes what it reads, and ends it with the test.
+func startEcho(t *testing.T, cmd *exec.Cmd) (io.Writer, io.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return in, out
 }
