@@ -35,48 +35,80 @@ type Symptom struct {
 // Explore goes once from a symptom to its culprit, and returns the known part of the chain.
 // It is called repeatedly for as long as the symptom lasts.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) facts.Chain {
-	if o := e.symptom; !o.Since.Equal(s.Since) || o.Operation != s.Operation || o.Process != s.Process {
-		*e = *New(e.table, e.sysfs, e.ask)
+	if !e.symptom.isSame(s) {
+		e.reset()
 	}
-	if e.symptom = s; s.Process != 0 {
+	e.symptom = s
+	if s.Process != 0 {
 		return e.Process(ctx, s.Process)
 	}
-	general := s.Operation == cri.OpStatus // about neither a sandbox nor a container
-	if !general && len(e.sweep.hung) == 0 && time.Now().After(e.sweep.next) && s.OthersAnswered() {
-		e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
-	}
+	e.probeTargets(ctx)
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{{
 		Kind: facts.KindCall, Name: s.Operation, Since: s.Called, State: facts.LinkUnanswered,
 		Evidence: fmt.Sprintf("unanswered for %s", time.Since(s.Called).Round(100*time.Millisecond)),
 	}}}
-	target, unknown := e.sweep.target()
-	if target.ID != "" {
-		c.Links = append(c.Links, targetLink(target))
-	}
-	switch helpers := e.helpersOf(ctx, e.runtime(), target.ID); {
-	case len(helpers) > 0 && (target.ID != "" || general && s.OthersAnswered()):
-		// A helper that began before the call may have the lock that it waits for.
-		e.follow(ctx, &c, helpers[0].PID)
-	case target.ID != "":
-		e.fromTarget(ctx, &c, target)
-	case general && s.OthersAnswered():
-		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
-	case s.OthersAnswered():
-		c.Unknown = unknown
-	case s.RuntimePID != 0:
-		e.follow(ctx, &c, s.RuntimePID)
-	default:
-		c.Unknown = "the runtime's process is not known"
-	}
+	e.fromCall(ctx, &c)
 	e.finish(&c)
 	return c
 }
 
+// isSame reports whether a symptom is still the same one.
+func (s Symptom) isSame(newest Symptom) bool {
+	return s.Since.Equal(newest.Since) && s.Operation == newest.Operation && s.Process == newest.Process
+}
+
+// isGeneral reports whether the call is about neither a sandbox nor a container.
+func (s Symptom) isGeneral() bool { return s.Operation == cri.OpStatus }
+
+// reset forgets what was found about the symptom before.
+func (e *Explorer) reset() {
+	e.sweep = sweep{}
+	e.begins = bounded.Since[string]{}
+}
+
+// probeTargets asks for single containers or sandboxes while other calls are answered.
+func (e *Explorer) probeTargets(ctx context.Context) {
+	s := e.symptom
+	isDue := len(e.sweep.hung) == 0 && time.Now().After(e.sweep.next)
+	if s.isGeneral() || !isDue || !s.OthersAnswered() {
+		return
+	}
+	e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
+}
+
+// fromCall continues from the call that hangs.
+func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
+	s := e.symptom
+	target, unknown := e.sweep.target()
+	found := target.ID != ""
+	if found {
+		c.Links = append(c.Links, targetLink(target))
+	}
+	helpers := e.helpersOf(ctx, e.runtime(), target.ID)
+	switch {
+	case len(helpers) > 0 && (found || s.isGeneral() && s.OthersAnswered()):
+		// A helper that began before the call may have the lock that it waits for.
+		e.follow(ctx, c, helpers[0].PID)
+	case found:
+		e.fromTarget(ctx, c, target)
+	case s.isGeneral() && s.OthersAnswered():
+		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
+	case s.OthersAnswered():
+		c.Unknown = unknown
+	case s.RuntimePID != 0:
+		e.follow(ctx, c, s.RuntimePID)
+	default:
+		c.Unknown = "the runtime's process is not known"
+	}
+}
+
 // targetLink is the link of a container or a pod. Its id is what crictl inspect takes.
 func targetLink(t *cri.Entry) facts.Link {
-	kind, name := facts.KindContainer, t.PodNamespace+"/"+t.PodName+"/"+t.Name
+	kind := facts.KindContainer
+	name := t.PodNamespace + "/" + t.PodName + "/" + t.Name
 	if t.Sandbox {
-		kind, name = facts.KindPod, t.PodNamespace+"/"+t.PodName
+		kind = facts.KindPod
+		name = t.PodNamespace + "/" + t.PodName
 	}
 	if t.PodName == "" {
 		name = t.ID
@@ -100,18 +132,18 @@ func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry)
 		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
 	}
 	c.Links = c.Links[:n]
-	if pid = e.runtime(); pid != 0 {
-		e.follow(ctx, c, pid)
-	}
+	e.follow(ctx, c, e.runtime())
 	if c.Link(facts.KindMount) == nil {
-		c.Links, c.Unknown = c.Links[:n], why
+		c.Links = c.Links[:n]
+		c.Unknown = why
 	}
 }
 
 // shimOf finds the shim or conmon of a target by its arguments: that of the container
 // where there is one, as of Docker and CRI-O, else that of its sandbox.
 func (e *Explorer) shimOf(ctx context.Context, t *cri.Entry) (pid int, why string) {
-	byID, shims := map[string][]int{}, 0
+	byID := map[string][]int{}
+	shims := 0
 	for _, p := range e.processes(ctx).ByPID {
 		if p.Kind() != proc.KindShim {
 			continue
@@ -120,10 +152,11 @@ func (e *Explorer) shimOf(ctx context.Context, t *cri.Entry) (pid int, why strin
 		args := e.table.Args(p.ID())
 		// A shim that is being started has the same arguments for a moment, and the
 		// command that starts it too.
-		if n := len(args); n > 0 && args[n-1] != "start" && args[n-1] != "delete" {
-			id := p.ShimID(args)
-			byID[id] = append(byID[id], p.PID)
+		if len(args) == 0 || proc.IsShimCommand(args) {
+			continue
 		}
+		id := p.ShimID(args)
+		byID[id] = append(byID[id], p.PID)
 	}
 	found := byID[t.ID]
 	if len(found) == 0 {
@@ -159,19 +192,44 @@ type sweep struct {
 	failed error // why not all were asked, nil where one hangs
 }
 
+// outcome is how a single call ended.
+type outcome int
+
+const (
+	answered   outcome = iota // an error is an answer, too
+	hangs                     // there was none in time
+	impossible                // the runtime could not be asked
+)
+
+// outcomeOf returns how a call ended. limited is the context that limited it.
+func outcomeOf(limited context.Context, err error) outcome {
+	e, failed := errors.AsType[*facts.CallError](err)
+	switch {
+	case err == nil:
+		return answered
+	case !failed, e.Code == cri.CodeUnavailable, e.Code == cri.CodeCanceled:
+		return impossible
+	case e.Code == cri.CodeDeadlineExceeded && limited.Err() != nil:
+		return hangs
+	}
+	return answered
+}
+
 // run asks for the targets in their order until one hangs, all are asked, ctx ends, or the
-// runtime cannot be asked. may reports whether other calls are still answered.
-func run(ctx context.Context, ask Asker, targets []*cri.Entry, may func() bool) sweep {
-	began, s := time.Now(), sweep{}
+// runtime cannot be asked. allowed reports whether other calls are still answered.
+func run(ctx context.Context, ask Asker, targets []*cri.Entry, allowed func() bool) sweep {
+	began := time.Now()
+	s := sweep{}
 	calls, asking := errgroup.WithContext(ctx)
 	calls.SetLimit(sweepInFlight)
 	var mu sync.Mutex
 	for _, t := range targets {
-		if time.Sleep(sweepSpacing); asking.Err() != nil {
+		time.Sleep(sweepSpacing)
+		if asking.Err() != nil {
 			break
 		}
 		calls.Go(func() error {
-			if asking.Err() != nil || !may() {
+			if asking.Err() != nil || !allowed() {
 				return errors.New("no other call is answered")
 			}
 			limited, done := context.WithTimeout(ctx, sweepTimeout)
@@ -179,25 +237,29 @@ func run(ctx context.Context, ask Asker, targets []*cri.Entry, may func() bool) 
 			err := bounded.Recovered(func() error { return ask(limited, t) })
 			mu.Lock()
 			defer mu.Unlock()
-			s.asked++
-			e, failed := errors.AsType[*facts.CallError](err)
-			hangs := failed && e.Code == cri.CodeDeadlineExceeded && limited.Err() != nil
-			if hangs && ctx.Err() == nil {
-				s.hung = append(s.hung, t)
-			}
-			if failed && !hangs && e.Code != cri.CodeUnavailable && e.Code != cri.CodeCanceled {
-				return nil // an error is an answer
-			}
-			return err
+			return s.count(ctx, t, err, outcomeOf(limited, err))
 		})
 	}
-	if err := cmp.Or(calls.Wait(), ctx.Err()); len(s.hung) == 0 {
+	err := cmp.Or(calls.Wait(), ctx.Err())
+	if len(s.hung) == 0 {
 		s.failed = err
 	}
 	// A lock may have been free for the moment in which its container was asked for: the
 	// rest before the next sweep is long as compared with this one.
 	s.next = time.Now().Add(min(10*time.Second, max(time.Second, 4*time.Since(began))))
 	return s
+}
+
+// count notes how a call ended; an error ends the sweep.
+func (s *sweep) count(ctx context.Context, t *cri.Entry, err error, how outcome) error {
+	s.asked++
+	if how == answered {
+		return nil
+	}
+	if how == hangs && ctx.Err() == nil {
+		s.hung = append(s.hung, t)
+	}
+	return err
 }
 
 // target returns the target whose call hangs; the text is the reason why there is none.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,115 +18,147 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-const (
-	// maxMounts bounds the table of mounts of a process, in bytes.
-	maxMounts = 1 << 20
-	// oldChild is how much older than the fault a child may be that a process with
-	// several threads waits for: the kubelet's deadline for a pod, and some.
-	oldChild = 5 * time.Minute
-)
-
-// heldBy completes a wait with the process that holds a descriptor which leads to a place,
-// "/" for any file, and for which keep is true by its fdinfo. Of several, the process itself
-// and pid 1, which keeps the sockets that systemd made, do not count; else the only one that
-// does not run counts. It is the process itself where no other holds one.
-func (f *waiting) heldBy(ctx context.Context, out wait, what, to string, keep func(proc.FDInfo) bool) wait {
-	pids, err := proc.Holders(ctx, f.procfs, func(pid, fd int, at string) bool {
-		there := at == to || to == "/" && strings.HasPrefix(at, to)
-		return there && (keep == nil || keep(proc.ReadFDInfo(f.procfs, pid, fd)))
-	})
-	rest := slices.DeleteFunc(slices.Clone(pids), func(p int) bool { return p == f.pid || p == 1 && len(pids) > 1 })
-	held := slices.DeleteFunc(slices.Clone(rest), func(pid int) bool {
-		p, err := proc.ReadStat(f.procfs, pid)
-		return err != nil || strings.IndexByte("TtD", p.State) < 0
-	})
-	if len(rest) > 1 && len(held) == 1 {
-		rest = held
-	}
-	switch {
-	case len(rest) == 1:
-		out.next = rest[0]
-	case len(rest) > 1:
-		out.unknown = fmt.Sprintf("%d processes hold the other end of %s", len(rest), what)
-	case err != nil:
-		out.unknown = "the holder of the other end of " + what + " cannot be read (CAP_SYS_PTRACE)"
-	case len(pids) > 0:
-		out.next = f.pid
-	default:
-		out.unknown = "no process that plegd can see holds the other end of " + what
-	}
-	return out
-}
+// maxMounts bounds the table of mounts of a process, in bytes.
+const maxMounts = 8 << 20
 
 // fileWait adds the wait of a thread in the kernel for a file system: which file, on which
 // mount, and the process that serves it.
 func (f *waiting) fileWait(ctx context.Context, t thread) {
 	state := t.kind().state
-	path, m, ok := f.mountOf(t)
-	if state == facts.LinkEnded || !ok && path == "" {
-		out := kernelWait(t)
-		if state == facts.LinkFrozen {
-			out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
-		}
-		f.add(out)
-		return
+	path, mount, known := f.mountOf(t)
+	switch {
+	case state == facts.LinkEnded:
+		f.add(kernelWait(t))
+	case path == "" && !known:
+		f.blocked = append(f.blocked, unknownFileWait(t))
+	case !known:
+		f.add(f.unmountedWait(t, path))
+	default:
+		f.add(f.mountWait(ctx, t, path, mount))
+	}
+}
+
+// unknownFileWait is that of a thread whose file is not known.
+func unknownFileWait(t thread) wait {
+	out := kernelWait(t)
+	if t.kind().state == facts.LinkFrozen {
+		out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
+	}
+	return out
+}
+
+// unmountedWait is that of a thread for a file whose mount is not in the table of mounts.
+func (f *waiting) unmountedWait(t thread, path string) wait {
+	evidence := "its mount is not in the process's table of mounts"
+	if f.mountsErr != nil {
+		evidence = fmt.Sprintf("the process's table of mounts cannot be read: %v", f.mountsErr)
+	}
+	return wait{
+		key: "path " + path, state: facts.LinkBlocked, evidence: threadText(t, path),
+		link: facts.Link{Kind: facts.KindMount, Name: path, State: facts.LinkBlocked, Evidence: evidence},
+	}
+}
+
+// threadText describes where a thread waits, and for which path; "" where that is not known.
+func threadText(t thread, path string) string {
+	text := fmt.Sprintf("thread %d waits in %s", t.PID, t.channel)
+	if path != "" {
+		text += ", for " + path
+	}
+	return text
+}
+
+// mountWait is that of a thread for a file on a mount.
+func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount proc.Mount) wait {
+	text := fmt.Sprintf("%s on %s (%s)", mount.Type, mount.Source, mount.Device)
+	file, below, ok := f.backingOf(mount)
+	if ok {
+		text = fmt.Sprintf("%s, whose file %s is on %s on %s (%s)", text, file, below.Type, below.Source, below.Device)
+		mount = below
 	}
 	out := wait{
-		key: "mount " + m.Point, state: facts.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, t.channel),
+		key: "mount " + mount.Point, state: facts.LinkBlocked, evidence: threadText(t, path),
 		link: facts.Link{
-			Kind: facts.KindMount, Name: m.Point, State: facts.LinkBlocked, Fingerprint: mountFingerprint(m.Type, m.Source),
-			Evidence: fmt.Sprintf("%s on %s (%s)", m.Type, m.Source, m.Device),
+			Kind: facts.KindMount, Name: mount.Point, State: facts.LinkBlocked,
+			Fingerprint: mountFingerprint(mount.Type, mount.Source), Evidence: text,
 		},
 	}
-	if path != "" {
-		out.evidence += ", for " + path
-	}
-	remote := slices.ContainsFunc(channels, func(c channel) bool { return proc.In(m.Type, c.types...) })
-	switch _, minor, _ := strings.Cut(m.Device, ":"); {
-	case !ok:
-		out.key, out.link.Name, out.link.Fingerprint = "path "+path, path, ""
-		out.link.Evidence = "its mount is not in the process's table of mounts"
-	case strings.HasPrefix(m.Type, "fuse"):
-		if n := f.fuseWaiting(m); n != "" {
-			out.link.Evidence += "; requests without an answer: " + n
-		}
-		// The connection is in the fdinfo of the server's descriptor, where the kernel shows it.
-		out = f.heldBy(ctx, out, "this FUSE mount", "/dev/fuse", func(info proc.FDInfo) bool {
-			return info.FuseConnection == -1 || strconv.Itoa(info.FuseConnection) == minor
-		})
-	case remote:
+	isRemote := slices.ContainsFunc(channels, func(c channel) bool { return proc.In(mount.Type, c.types...) })
+	switch {
+	case strings.HasPrefix(mount.Type, "fuse"):
+		return f.fuseWait(ctx, out, mount)
+	case isRemote:
 		out.link.Evidence += "; its server does not answer"
-	case state == facts.LinkFrozen:
+	case t.kind().state == facts.LinkFrozen:
 		out.link.State = facts.LinkFrozen
 		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
 	}
-	f.add(out)
+	return out
+}
+
+// fuseWait completes the wait for a FUSE mount with its server.
+func (f *waiting) fuseWait(ctx context.Context, out wait, mount proc.Mount) wait {
+	requests := f.fuseWaiting(mount)
+	if requests != "" {
+		out.link.Evidence += "; requests without an answer: " + requests
+	}
+	_, minor, _ := strings.Cut(mount.Device, ":")
+	// The connection is in the fdinfo of the server's descriptor, where the kernel shows it.
+	return f.heldBy(ctx, out, "this FUSE mount", leadsTo("/dev/fuse"), func(info proc.FDInfo) bool {
+		return info.FuseConnection == -1 || strconv.Itoa(info.FuseConnection) == minor
+	})
+}
+
+// backingOf returns the file of a mount's loop device, and the mount that the file is on.
+func (f *waiting) backingOf(mount proc.Mount) (file string, below proc.Mount, ok bool) {
+	device, isLoop := strings.CutPrefix(mount.Source, "/dev/loop")
+	if !isLoop {
+		return "", below, false
+	}
+	b, err := proc.ReadFile(f.sysfs, "block", "loop"+filepath.Base(device), "loop/backing_file")
+	if err != nil {
+		return "", below, false
+	}
+	file = strings.TrimSuffix(strings.TrimSpace(string(b)), " (deleted)")
+	below, ok = proc.MountOf(f.mounts, file)
+	return file, below, ok
 }
 
 // mountOf returns the mount that a thread waits for: that of the descriptor of its
 // system call, else the only one whose server it may wait for.
-func (f *waiting) mountOf(t thread) (path string, m proc.Mount, ok bool) {
+func (f *waiting) mountOf(t thread) (path string, mount proc.Mount, ok bool) {
 	if f.mounts == nil {
-		b, _ := f.table.ReadSlow(proc.Path(f.procfs, f.pid, "mountinfo"), maxMounts) // of nothing there is none
+		var b []byte
+		b, f.mountsErr = f.table.ReadSlow(proc.Path(f.procfs, f.pid, "mountinfo"), maxMounts)
 		f.mounts = proc.ParseMounts(b)
 	}
-	if fd := t.call.FD(); t.call.File != "" && fd >= 0 {
+	fd := t.call.FD()
+	if t.call.File != "" && fd >= 0 {
 		path = strings.TrimSuffix(f.fd(fd), " (deleted)")
-		if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "/dev/pts/") {
-			id := proc.ReadFDInfo(f.procfs, f.pid, fd).MountID
-			if i := slices.IndexFunc(f.mounts, func(m proc.Mount) bool { return id != 0 && m.ID == id }); i >= 0 {
-				return path, f.mounts[i], true
-			}
-			return path, m, false // it is detached, as by umount -l
-		}
 	}
+	if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, terminals) {
+		id := proc.ReadFDInfo(f.procfs, f.pid, fd).MountID
+		i := slices.IndexFunc(f.mounts, func(m proc.Mount) bool { return id != 0 && m.ID == id })
+		if i < 0 {
+			return path, mount, false // it is detached, as by umount -l
+		}
+		return path, f.mounts[i], true
+	}
+	mount, ok = f.onlyMount(t.kind().types)
+	return "", mount, ok
+}
+
+// onlyMount returns the mount of some types of file systems, if just one device has them and
+// it may owe an answer.
+func (f *waiting) onlyMount(types []string) (mount proc.Mount, ok bool) {
 	devices := map[string]bool{}
-	for _, one := range f.mounts {
-		if proc.In(one.Type, t.kind().types...) && f.fuseWaiting(one) != "0" {
-			m, devices[one.Device] = one, true
+	for _, m := range f.mounts {
+		if proc.In(m.Type, types...) && f.fuseWaiting(m) != "0" {
+			mount = m
+			devices[m.Device] = true
 		}
 	}
-	return "", m, len(devices) == 1
+	return mount, len(devices) == 1
 }
 
 // fuseWaiting is how many requests of a FUSE mount have no answer, "" where that is not
@@ -156,101 +189,124 @@ func (f *waiting) agentWait(ctx context.Context, t thread) {
 		key: link, state: facts.LinkPeer,
 		evidence: fmt.Sprintf("thread %d waits in %s for the agent that decides about %s", t.PID, t.channel, what),
 	}
-	if path, _, _ := f.mountOf(t); path != "" {
+	path, _, _ := f.mountOf(t)
+	if path != "" {
 		out.evidence += ", to access " + path
 	}
-	f.add(f.heldBy(ctx, out, what, link, func(info proc.FDInfo) bool { return info.Permits }))
+	f.add(f.heldBy(ctx, out, what, leadsTo(link), func(info proc.FDInfo) bool { return info.Permits }))
+}
+
+// seccompWait adds the supervisor without whose answer a system call does not begin. The
+// kernel does not show whose filter it is: it is known where only one process supervises.
+func (f *waiting) seccompWait(ctx context.Context, t thread) {
+	const link = "anon_inode:seccomp notify"
+	out := wait{
+		key: link, state: facts.LinkPeer,
+		evidence: fmt.Sprintf("thread %d waits in %s for the supervisor of its seccomp filter", t.PID, t.channel),
+	}
+	f.add(f.heldBy(ctx, out, "a seccomp notify descriptor", leadsTo(link, "anon_inode:[seccomp notify]"), nil))
+}
+
+// openWait adds the wait of a thread in openat(2) for the other end of a FIFO. The path is in
+// the process's memory, which plegd does not read.
+func (f *waiting) openWait(t thread) {
+	if !proc.OpensFIFO(t.channel) {
+		f.otherCall(t)
+		return
+	}
+	direction := "read"
+	partner := "write to"
+	if t.call.Args[2]&unix.O_ACCMODE == unix.O_WRONLY {
+		direction = "write"
+		partner = "read from"
+	}
+	f.add(wait{
+		key: "fifo " + direction, state: facts.LinkPeer,
+		evidence: fmt.Sprintf("thread %d opens a FIFO to %s, which no process has opened to %s it", t.PID, direction, partner),
+	})
+}
+
+// leaseWait adds the holders of the leases that are to be given up, as of a file that is opened
+// or executed: those of the lock's file are not shown of a waiting thread.
+func (f *waiting) leaseWait(t thread) {
+	b, err := proc.ReadFile(f.procfs, "locks")
+	f.unseenIf("/proc/locks", err)
+	out := wait{state: facts.LinkLocked, evidence: fmt.Sprintf("thread %d waits for the lease of a file", t.PID)}
+	holders := map[int]bool{}
+	for _, lease := range proc.ParseLocks(b) {
+		if lease.Breaking && lease.PID > 0 {
+			holders[lease.PID] = true
+			out.next = lease.PID
+			out.evidence = fmt.Sprintf("thread %d waits for the lease of file %s, which pid %d has", t.PID, lease.File, lease.PID)
+		}
+	}
+	if len(holders) != 1 {
+		out.next = 0
+		out.key = "lease"
+		out.unknown = fmt.Sprintf("%d processes have leases that are to be given up", len(holders))
+	}
+	f.add(out)
+}
+
+// leaseLooks is how often a thread that runs in each tick is looked at: it may run just then.
+const leaseLooks = 5
+
+// polledLease adds the lease for which a process of one thread waits that has run meanwhile: until
+// a lease is given up for reading the kernel looks at it in each tick (__break_lease in
+// fs/locks.c). A child that cannot begin its program has one thread.
+func (f *waiting) polledLease() {
+	t := f.last.threads[f.pid]
+	if len(f.last.threads) != 1 || f.first.threads[f.pid].Schedstat == t.Schedstat {
+		return
+	}
+	for range leaseLooks {
+		f.place(&t)
+		if t.kind().state == facts.LinkLocked {
+			f.leaseWait(t)
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
 // wait for a lock of an open file stands there without a process: threads show the file.
 func (f *waiting) fileLocks(ctx context.Context) {
-	b, _ := proc.ReadFile(f.procfs, "locks") // what cannot be read shows none
-	path := func(file string) string { return f.lockPaths[file[strings.LastIndexByte(file, ':')+1:]] }
+	b, err := proc.ReadFile(f.procfs, "locks")
+	f.unseenIf("/proc/locks", err)
 	waits := slices.DeleteFunc(proc.ParseLocks(b), func(l proc.Lock) bool {
-		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || path(l.File) == "")
+		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || f.lockPath(l) == "")
 	})
 	p := cmp.Or(f.symptom.Locked, &facts.Process{})
-	if l := p.Lock; p.PID == f.pid && l != nil && l.HolderPID > 0 && len(f.found)+len(waits) == 0 {
-		waits = append(waits, proc.Lock{File: l.File, Holder: l.HolderPID})
+	polled := p.PID == f.pid && p.Lock != nil && p.Lock.HolderPID > 0
+	if polled && len(f.found)+len(waits) == 0 {
+		waits = append(waits, proc.Lock{File: p.Lock.File, Holder: p.Lock.HolderPID})
 	}
 	for _, l := range waits {
-		out := wait{
-			key: "lock " + l.File, state: facts.LinkLocked, next: l.Holder,
-			evidence: "waits for the lock of " + cmp.Or(path(l.File), "file "+l.File),
-		}
-		if l.Holder == 0 {
-			// The descriptor shows a lock of an open file, which has no process.
-			out = f.heldBy(ctx, out, "the lock", "/", func(info proc.FDInfo) bool {
-				return slices.ContainsFunc(info.Locks, func(h proc.Lock) bool { return h.File == l.File && !h.Waiting })
-			})
-		}
-		if out.next != 0 {
-			out.evidence += fmt.Sprintf(", which pid %d has", out.next)
-		}
-		f.add(out)
+		f.add(f.lockWait(ctx, l))
 	}
 }
 
-// child adds the wait for a child.
-func (f *waiting) child(pid int, format string, args ...any) {
-	f.add(wait{state: facts.LinkChild, next: pid, evidence: fmt.Sprintf(format, args...)})
+// lockPath returns the path of a lock's file where a thread shows it, else "".
+func (f *waiting) lockPath(l proc.Lock) string {
+	return f.lockPaths[l.File[strings.LastIndexByte(l.File, ':')+1:]]
 }
 
-// vforkWait follows a thread that waits until its child has begun another program: to the
-// youngest child, which still is the same program.
-func (f *waiting) vforkWait(ctx context.Context, t thread) {
-	var child proc.Process
-	for _, c := range f.processes(ctx).Children(f.pid) {
-		if c.Comm == f.now.threads[f.pid].Comm && c.Start >= child.Start {
-			child = c
-		}
+// lockWait is the wait for a lock.
+func (f *waiting) lockWait(ctx context.Context, l proc.Lock) wait {
+	out := wait{
+		key: "lock " + l.File, state: facts.LinkLocked, next: l.Holder,
+		evidence: "waits for the lock of " + cmp.Or(f.lockPath(l), "file "+l.File),
 	}
-	if child.PID == 0 {
-		f.add(kernelWait(t))
-		return
+	if l.Holder == 0 {
+		// The descriptor shows a lock of an open file, which has no process.
+		isFile := func(leads string) bool { return strings.HasPrefix(leads, "/") }
+		out = f.heldBy(ctx, out, "the lock", isFile, func(info proc.FDInfo) bool {
+			return slices.ContainsFunc(info.Locks, func(h proc.Lock) bool { return h.File == l.File && !h.Waiting })
+		})
 	}
-	f.child(child.PID, "thread %d waits for its child, pid %d, to begin another program", t.PID, child.PID)
-}
-
-// childWait follows a thread that sleeps in wait4(2) or waitid(2).
-func (f *waiting) childWait(ctx context.Context, t thread) {
-	var pid int
-	switch call := t.call; {
-	case call.Number == unix.SYS_WAIT4:
-		pid = int(int32(call.Args[0])) //nolint:gosec // -1 is any child
-	case call.Args[0] == unix.P_PID:
-		pid = int(int32(call.Args[1])) //nolint:gosec // a pid
-	case call.Args[0] == unix.P_PIDFD:
-		pid = proc.ReadFDInfo(f.procfs, f.pid, int(call.Args[1])).PID //nolint:gosec // a descriptor
+	if out.next != 0 {
+		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
 	}
-	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c proc.Process) bool {
-		return pid > 0 && c.PID != pid
-	})
-	if len(children) != 1 {
-		f.doubt("thread %d waits for any of %d children", t.PID, len(children))
-		return
-	}
-	c, begun := children[0], f.symptom.Since
-	switch {
-	case c.Comm == "containerd": // dockerd's runs for as long as its parent
-	case len(f.now.threads) > 1 && !begun.IsZero() && time.Since(begun)+oldChild < age(c):
-		f.doubt("thread %d waits for its child, pid %d, which has run since long before", t.PID, c.PID)
-	default:
-		f.child(c.PID, "thread %d waits for its child, pid %d (%s), to end", t.PID, c.PID, c.Comm)
-	}
-}
-
-// helpers adds the helpers of a shim: children that are to end soon. Of several, the one
-// that works on the container in question.
-func (f *waiting) helpers(ctx context.Context) {
-	target, _ := f.sweep.target()
-	all := f.helpersOf(ctx, f.pid, target.ID)
-	if len(all) == 0 {
-		all = f.helpersOf(ctx, f.pid, "")
-	}
-	for _, c := range all {
-		f.child(c.PID, "waits for its helper, pid %d (%s), which has run for %s", c.PID, c.Comm,
-			age(c).Round(100*time.Millisecond))
-	}
+	return out
 }

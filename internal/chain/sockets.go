@@ -5,12 +5,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -21,17 +20,19 @@ import (
 // data must take for a server to wait for the client.
 const fullBuffer = 64 << 10
 
-// connection is a connected unix or TCP socket of a process.
+// connection is a connected unix, TCP or UDP socket of a process.
 type connection struct {
 	peer   uint32 // the inode of the other end; 0 while that is not accepted, or gone
 	name   string // path or address of the server's end, "" where it has none
 	server bool   // the process has the server's end
 	// sent is what the other end has not read, in bytes of memory for a unix socket;
-	// unread are the bytes of it that it could read, own those that the process could.
-	sent, unread, own uint32
-	// listener is where a TCP connection is accepted; remote is true on another node.
+	// unread are the bytes of it that it could read, received those that the process could.
+	sent, unread, received uint32
+	// listener is where a TCP connection is accepted on this node, 0 for none.
 	listener uint32
-	remote   bool
+	// remote is true if the other end is not on this node; syn of a TCP connection that
+	// the other end has not answered.
+	remote, syn bool
 }
 
 func (c connection) text() string { return "socket " + cmp.Or(c.name, "without a name") }
@@ -43,93 +44,105 @@ func (c connection) isLog() bool {
 
 // connections returns the connected sockets of the process, by inode.
 func (f *waiting) connections(ctx context.Context) map[uint32]connection {
-	out, inodes := map[uint32]connection{}, map[uint32]bool{}
-	err := proc.EachFD(f.procfs, f.pid, func(_ int, to string) bool {
-		if inode, ok := proc.SocketInode(to); ok {
+	out := map[uint32]connection{}
+	inodes := map[uint32]bool{}
+	err := proc.EachFD(f.procfs, f.pid, func(_ int, leads string) bool {
+		if inode, ok := proc.SocketInode(leads); ok {
 			inodes[inode] = true
 		}
 		return true
 	})
-	f.denied = f.denied || err != nil && !proc.Gone(err)
+	f.unseenIf("its descriptors", err)
 	if err != nil || len(inodes) == 0 {
 		return out
 	}
-	tcp(proc.Path(f.procfs, f.pid, ""), inodes, out)
-	own, _ := os.Readlink(f.procfs + "/self/ns/net") // "" where it cannot be read
-	if its, _ := os.Readlink(proc.Path(f.procfs, f.pid, "ns/net")); own == "" || own != its {
-		f.denied = true // sock_diag sees the sockets of plegd's own network namespace
+	if !readInternet(proc.Path(f.procfs, f.pid, ""), inodes, out) {
+		f.unseen = "the addresses of its network namespace cannot be read"
+	}
+	if !f.sharesNetwork() {
+		f.unseen = "another network namespace" // sock_diag sees the sockets of plegd's own
 		return out
 	}
 	all := map[uint32]proc.Socket{}
-	err = proc.EachSocket(ctx, 1<<proc.Established, func(s proc.Socket) { all[s.Inode] = s })
-	f.denied = f.denied || err != nil
+	// A connected datagram socket has the second state before Linux 5.14.
+	err = proc.EachSocket(ctx, 1<<proc.Established|1<<closed, func(s proc.Socket) { all[s.Inode] = s })
+	f.unseenIf("its unix sockets", err)
 	for inode := range inodes {
-		if own, ok := all[inode]; ok && own.Kind == unix.SOCK_STREAM {
-			peer := all[own.Peer] // zero for none
-			out[inode] = connection{
-				peer: own.Peer, name: cmp.Or(peer.Name, own.Name), server: own.Name != "",
-				sent: own.WQueue, unread: peer.RQueue, own: own.RQueue,
-			}
+		socket, ok := all[inode]
+		if !ok || socket.State == closed && socket.Peer == 0 {
+			continue
+		}
+		peer := all[socket.Peer] // zero for none
+		out[inode] = connection{
+			peer: socket.Peer, name: cmp.Or(peer.Name, socket.Name), server: socket.Name != "" && socket.Kind == unix.SOCK_STREAM,
+			sent: socket.WQueue, unread: peer.RQueue, received: socket.RQueue,
 		}
 	}
 	return out
 }
 
-// tcp adds the TCP connections of some inodes, by the files of a process about its network
-// namespace.
-func tcp(dir string, inodes map[uint32]bool, out map[uint32]connection) {
-	fs, err := procfs.NewFS(dir)
+// sharesNetwork reports whether the process is in plegd's network namespace.
+func (f *waiting) sharesNetwork() bool {
+	plegds, err := os.Readlink(f.procfs + "/self/ns/net")
 	if err != nil {
-		return
+		return false
 	}
-	address := func(ip net.IP, port uint64) string { return net.JoinHostPort(ip.String(), fmt.Sprint(port)) }
-	low := func(n uint64) uint32 { return uint32(n) }                             //nolint:gosec // of 32 bits
-	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // on demand only
-		lines, _ := read() // without IPv6 there is no file
-		ends, listeners := map[string]int{}, map[uint64]uint32{}
-		for i, l := range lines {
-			ends[address(l.LocalAddr, l.LocalPort)+" "+address(l.RemAddr, l.RemPort)] = i
-			if l.St == proc.Listening {
-				listeners[l.LocalPort] = low(l.Inode)
-			}
-		}
-		for _, l := range lines {
-			if l.St != proc.Established && l.St != unix.BPF_TCP_SYN_SENT || !inodes[low(l.Inode)] {
-				continue
-			}
-			local, remote := address(l.LocalAddr, l.LocalPort), address(l.RemAddr, l.RemPort)
-			c := connection{name: remote, own: low(l.RxQueue), listener: listeners[l.RemPort]}
-			if at, ok := ends[remote+" "+local]; ok {
-				c.peer, c.sent, c.unread = low(lines[at].Inode), low(lines[at].RxQueue), low(lines[at].RxQueue)
-			} else {
-				c.remote = l.St == proc.Established || c.listener == 0
-			}
-			_, c.server = listeners[l.LocalPort]
-			out[low(l.Inode)] = c
-		}
+	its, err := os.Readlink(proc.Path(f.procfs, f.pid, "ns/net"))
+	return err == nil && its == plegds
+}
+
+// queueWait is what a connected socket shows of a wait.
+type queueWait int
+
+const (
+	noQueueWait queueWait = iota
+	notRead               // what the process has sent stays unread
+	notAccepted           // a known listener does not accept it
+	notTaken              // some unix listener does not accept it
+)
+
+// queueWaitOf compares two looks at a socket.
+func queueWaitOf(first, last connection) queueWait {
+	switch {
+	case last.isLog() || last.remote || first.peer != last.peer:
+		return noQueueWait
+	case last.server && last.sent < fullBuffer:
+		// It is the server's end: a client that reads late holds up nobody until there is no
+		// room left for data to it.
+		return noQueueWait
+	case last.peer != 0 && first.unread > 0 && last.unread >= first.unread:
+		return notRead
+	case last.peer != 0 || last.server:
+		return noQueueWait
+	case last.listener != 0:
+		return notAccepted
+	case first.sent > 0 && last.sent >= first.sent:
+		return notTaken
 	}
+	return noQueueWait
 }
 
 // queues adds the processes that leave unread what this one has sent, and notes what this
 // one leaves unread.
 func (f *waiting) queues(ctx context.Context) {
-	for inode, now := range f.now.sockets {
-		b, ok := f.before.sockets[inode]
-		if ok && b.own > 0 && now.own >= b.own {
-			f.unread = fmt.Sprintf("leaves %d bytes unread on %s", now.own, now.text())
+	for _, inode := range slices.Sorted(maps.Keys(f.last.sockets)) {
+		last := f.last.sockets[inode]
+		first, ok := f.first.sockets[inode]
+		if !ok {
+			continue
 		}
-		switch {
-		case !ok || now.isLog() || now.remote || b.peer != now.peer:
-		case now.server && now.sent < fullBuffer:
-			// It is the server's end: a client that reads late holds up nobody until
-			// there is no room left for data to it.
-		case now.peer != 0 && b.unread > 0 && now.unread >= b.unread:
-			f.peerWait(ctx, now.peer, now.text(), fmt.Sprintf(
-				"%d bytes that it has sent wait unread at the other end of %s", now.unread, now.text()))
-		case now.peer == 0 && now.listener != 0 && !now.server:
-			f.peerWait(ctx, now.listener, now.text(), "its connection is not accepted at "+now.text())
-		case now.peer == 0 && !now.server && b.sent > 0 && now.sent >= b.sent:
-			f.acceptWait(ctx, "its connection is not accepted", false)
+		if first.received > 0 && last.received >= first.received {
+			f.unread = fmt.Sprintf("leaves %d bytes unread on %s", last.received, last.text())
+		}
+		switch queueWaitOf(first, last) {
+		case notRead:
+			f.peerWait(ctx, last.peer, last.text(), fmt.Sprintf(
+				"%d bytes that it has sent wait unread at the other end of %s", last.unread, last.text()))
+		case notAccepted:
+			f.peerWait(ctx, last.listener, last.text(), "its connection is not accepted at "+last.text())
+		case notTaken:
+			f.acceptWait(ctx, "its connection is not accepted", inode)
+		case noQueueWait:
 		}
 	}
 }
@@ -138,34 +151,56 @@ func socketLink(inode uint32) string { return fmt.Sprintf("socket:[%d]", inode) 
 
 // peerWait adds the process that has a socket, unless it is the same.
 func (f *waiting) peerWait(ctx context.Context, inode uint32, name, evidence string) {
-	to := socketLink(inode)
-	out := wait{key: to, state: facts.LinkPeer, evidence: evidence}
-	if out = f.heldBy(ctx, out, name, to, nil); out.next != f.pid {
+	leads := socketLink(inode)
+	out := wait{key: leads, state: facts.LinkPeer, evidence: evidence}
+	out = f.heldBy(ctx, out, name, leadsTo(leads), nil)
+	if out.next != f.pid {
 		f.add(out)
 	}
 }
 
-// acceptWait adds the process that does not accept a connection. sock_diag does not
-// name the unix listener at which it waits: it is known where only one has any waiting,
-// or more than its limit where full is true.
-func (f *waiting) acceptWait(ctx context.Context, evidence string, full bool) {
+// maxListeners bounds the listeners whose accept queue is read.
+const maxListeners = 16
+
+// acceptWait adds the process that does not accept the connection of a unix socket. inode is
+// 0 of one that still waits in connect(2): its listener has more connections than it may have.
+func (f *waiting) acceptWait(ctx context.Context, evidence string, inode uint32) {
 	var at []proc.Socket
 	err := proc.EachSocket(ctx, 1<<proc.Listening, func(s proc.Socket) {
-		if s.Listens() && (s.RQueue > s.WQueue || s.RQueue > 0 && !full) {
+		full := s.RQueue > s.WQueue
+		if s.Listens() && s.RQueue > 0 && (full || inode != 0) {
 			at = append(at, s)
 		}
 	})
-	switch {
-	case err != nil:
-	case len(at) == 1:
+	if err != nil {
+		f.unseenIf("the listening sockets", err)
+		return
+	}
+	if len(at) > 1 && inode != 0 {
+		at = f.listenersOf(ctx, inode, at)
+	}
+	switch len(at) {
+	case 0:
+	case 1:
 		evidence += fmt.Sprintf(" at socket %s, where %d wait", at[0].Name, at[0].RQueue)
 		f.peerWait(ctx, at[0].Inode, "socket "+at[0].Name, evidence)
-	case len(at) > 1:
+	default:
 		f.add(wait{
 			key: "listener", state: facts.LinkPeer, evidence: evidence,
 			unknown: fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(at)),
 		})
 	}
+}
+
+// listenersOf returns the listener at which a client's socket waits; all where that is not known.
+func (f *waiting) listenersOf(ctx context.Context, client uint32, all []proc.Socket) []proc.Socket {
+	for _, listener := range all[:min(len(all), maxListeners)] {
+		clients, err := proc.Pending(ctx, listener)
+		if err == nil && slices.Contains(clients, client) {
+			return []proc.Socket{listener}
+		}
+	}
+	return all
 }
 
 // busNames are the sockets by which runc asks systemd for a cgroup.
@@ -176,80 +211,163 @@ var busNames = []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus
 // at the other end of its only connection, else one that stands still; behind the system
 // bus that may be systemd.
 func (f *waiting) answers(ctx context.Context) {
-	if f.kindOf(ctx, f.now.threads[f.pid].Process) != facts.KindHelper {
+	if f.kindOf(ctx, f.last.threads[f.pid].Process) != facts.KindHelper {
 		return
 	}
-	names := map[int]string{}
-	for _, c := range f.now.sockets {
-		if c.isLog() || c.server || c.name == "" || c.peer == 0 {
-			continue
-		}
-		names[f.heldBy(ctx, wait{}, "", socketLink(c.peer), nil).next] = c.text()
-		if slices.Contains(busNames, c.name) {
-			names[1] = c.text()
-		}
-	}
+	names, remote := f.servers(ctx)
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
 		if len(names) == 1 && pid != 0 || f.standsStill(ctx, pid) {
 			evidence := "waits for nothing else, and has a connection to " + names[pid]
 			f.add(wait{state: facts.LinkPeer, next: pid, evidence: evidence})
 		}
 	}
+	if len(names) == 0 && len(remote) == 1 {
+		f.add(wait{
+			key: remote[0], state: facts.LinkPeer,
+			evidence: "waits for nothing else, and has a connection to " + remote[0] + ", on another node",
+		})
+	}
+}
+
+// servers returns the processes at the other end of the process's connections, with the
+// connection, and the connections to other nodes.
+func (f *waiting) servers(ctx context.Context) (names map[int]string, remote []string) {
+	names = map[int]string{}
+	for _, inode := range slices.Sorted(maps.Keys(f.last.sockets)) {
+		c := f.last.sockets[inode]
+		switch {
+		case c.isLog() || c.server || c.name == "":
+		case c.remote:
+			remote = append(remote, c.text())
+		case c.peer != 0:
+			names[f.heldBy(ctx, wait{}, "", leadsTo(socketLink(c.peer)), nil).next] = c.text()
+		}
+		if c.peer != 0 && slices.Contains(busNames, c.name) {
+			names[1] = c.text()
+		}
+	}
+	return names, remote
 }
 
 // standsStill reports whether a process is stopped, traced or frozen, or its first thread
 // in D.
 func (f *waiting) standsStill(ctx context.Context, pid int) bool {
-	other, ok := f.look(ctx, pid)
+	server, ok := f.look(ctx, pid)
 	if !ok {
 		return false
 	}
-	_, held := other.held()
-	return held || slices.ContainsFunc(other.still(), func(t thread) bool { return t.PID == pid && t.State == 'D' })
+	_, held := server.held()
+	return held || slices.ContainsFunc(server.unmoved(), func(t thread) bool { return t.PID == pid && t.State == 'D' })
 }
 
-// descriptorWait follows a thread that sleeps in a read or write.
+// target is what a descriptor leads leads, as far as it matters for a read or write.
+type target int
+
+const (
+	otherTarget target = iota
+	unreadable
+	pipe
+	terminal
+	knownSocket
+	otherSocket // neither unix, TCP nor UDP, or not connected
+	requests    // of a FUSE or another server, which waits for the next one
+)
+
+// targetOf classifies what the descriptor of a thread's system call leads to.
+func (f *waiting) targetOf(t thread, leads string) target {
+	inode, socket := proc.SocketInode(leads)
+	_, known := f.last.sockets[inode]
+	switch {
+	case leads == "":
+		return unreadable
+	case strings.HasPrefix(leads, "pipe:["), strings.HasPrefix(leads, "/") && strings.Contains(t.channel, "pipe_"):
+		return pipe
+	case strings.HasPrefix(leads, terminals):
+		return terminal
+	case socket && known:
+		return knownSocket
+	case socket:
+		return otherSocket
+	case leads == "/dev/fuse", strings.HasPrefix(leads, "anon_inode:"):
+		return requests
+	}
+	return otherTarget
+}
+
+// descriptorWait follows a thread that sleeps in a read or write. A read is certain to be a
+// wait for the other end only in a process of one thread: others may have one that reads.
 func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
-	to, text := f.fd(t.call.FD()), fmt.Sprintf("thread %d reads from ", t.PID)
+	leads := f.fd(t.call.FD())
+	text := fmt.Sprintf("thread %d reads from ", t.PID)
 	if writes {
 		text = fmt.Sprintf("thread %d writes to ", t.PID)
 	}
-	inode, socket := proc.SocketInode(to)
-	c, known := f.now.sockets[inode]
-	certain := writes || len(f.now.threads) == 1
-	switch pipe := strings.HasPrefix(to, "pipe:[") || strings.HasPrefix(to, "/") && strings.Contains(t.channel, "pipe_"); {
-	case to == "":
-	case pipe && certain:
-		f.pipeWait(ctx, to, text, writes)
-	case pipe:
+	certain := writes || len(f.last.threads) == 1
+	kind := f.targetOf(t, leads)
+	switch {
+	case kind == unreadable:
+	case kind == pipe && certain:
+		f.pipeWait(ctx, leads, text, writes)
+	case kind == pipe:
 		f.doubt("%sa pipe", text)
-	case socket && !known:
-		f.doubt("%sa socket that is neither unix nor TCP", text)
-	case socket && c.remote && certain:
-		f.add(wait{key: to, state: facts.LinkPeer, evidence: text + c.text() + ", on another node"})
-	case socket && (!certain || c.peer == 0): // without a peer it is not accepted yet, or closed
-		f.doubt("%s%s", text, c.text())
-	case socket:
-		f.peerWait(ctx, c.peer, c.text(), text+c.text())
-	case !writes && (to == "/dev/fuse" || strings.HasPrefix(to, "anon_inode:")):
-		f.calls["read of "+to]++ // a server that waits for its next request
-	case writes && !proc.IdleChannel(t.channel):
+	case kind == terminal && writes:
+		f.terminalWait(ctx, leads, text)
+	case kind == knownSocket:
+		f.socketWait(ctx, leads, text, certain)
+	case kind == otherSocket:
+		f.doubt("%sa socket that is neither unix, TCP nor UDP, or not connected", text)
+	case kind == requests && !writes:
+		f.calls["read of "+leads]++
+	case writes && !t.call.IsIdle(t.channel):
 		f.kernel = append(f.kernel, kernelWait(t))
 	default:
-		f.doubt("%s%s", text, to)
+		f.doubt("%s%s", text, leads)
+	}
+}
+
+// socketWait adds the other end of the socket that a thread reads from or writes to.
+func (f *waiting) socketWait(ctx context.Context, leads, text string, certain bool) {
+	inode, _ := proc.SocketInode(leads)
+	c := f.last.sockets[inode]
+	switch {
+	case c.remote && certain:
+		f.add(wait{key: leads, state: facts.LinkPeer, evidence: text + c.text() + ", on another node"})
+	case !certain || c.peer == 0: // without a peer it is not accepted yet, or closed
+		f.doubt("%s%s", text, c.text())
+	default:
+		f.peerWait(ctx, c.peer, c.text(), text+c.text())
 	}
 }
 
 // pipeWait adds the process at the other end of a pipe.
-func (f *waiting) pipeWait(ctx context.Context, to, text string, writes bool) {
-	out := wait{key: to, state: facts.LinkPeer, evidence: text + to}
-	out = f.heldBy(ctx, out, "the pipe", to, func(info proc.FDInfo) bool {
-		mode := info.Flags & unix.O_ACCMODE
-		return mode == unix.O_RDWR || writes == (mode == unix.O_RDONLY)
-	})
+func (f *waiting) pipeWait(ctx context.Context, leads, text string, writes bool) {
+	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}
+	out = f.heldBy(ctx, out, "the pipe", leadsTo(leads), otherEnd(writes))
 	if out.next == f.pid { // it waits for itself
-		out.next, out.state = 0, facts.LinkAsleep
+		out.next = 0
+		out.state = facts.LinkAsleep
 		out.evidence += ", of which only it holds the other end"
 	}
 	f.add(out)
+}
+
+// otherEnd reports whether a descriptor is the other end of a pipe that a process writes leads, or
+// reads from.
+func otherEnd(writes bool) func(proc.FDInfo) bool {
+	return func(info proc.FDInfo) bool {
+		mode := info.Flags & unix.O_ACCMODE
+		return mode == unix.O_RDWR || writes == (mode == unix.O_RDONLY)
+	}
+}
+
+// terminals is the directory of pseudo terminals.
+const terminals = "/dev/pts/"
+
+// terminalWait adds the process that is to read what is written to a pseudo terminal.
+func (f *waiting) terminalWait(ctx context.Context, leads, text string) {
+	number := strings.TrimPrefix(leads, terminals)
+	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}
+	f.add(f.heldBy(ctx, out, leads, leadsTo("/dev/ptmx", "/dev/pts/ptmx"), func(info proc.FDInfo) bool {
+		return strconv.Itoa(info.Terminal) == number
+	}))
 }

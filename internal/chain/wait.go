@@ -54,15 +54,25 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 	if held, ok := f.held(); ok {
 		return held
 	}
-	for _, t := range f.still() {
+	for _, t := range f.unmoved() {
 		if ctx.Err() == nil {
 			f.thread(ctx, t)
 		}
 	}
+	f.polledLease()
 	f.fileLocks(ctx)
 	f.queues(ctx)
 	if p.Kind() == proc.KindShim {
 		f.helpers(ctx)
+	}
+	return f.result(ctx)
+}
+
+// result is the one wait that was found. What names its object comes before the threads of
+// which only the kernel function is known: they may wait for the same one.
+func (f *waiting) result(ctx context.Context) wait {
+	if len(f.found) == 0 {
+		f.found = f.blocked
 	}
 	if len(f.found) == 0 {
 		f.answers(ctx)
@@ -71,8 +81,9 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 		f.found = f.kernel[:min(len(f.kernel), 1)]
 	}
 	// A limit of the cgroup holds up all that the process does, and its helpers too.
-	if i := slices.IndexFunc(f.found, func(o wait) bool { return o.state == facts.LinkMemory }); i >= 0 {
-		f.found = f.found[i : i+1]
+	limited := slices.IndexFunc(f.found, func(w wait) bool { return w.state == facts.LinkMemory })
+	if limited >= 0 {
+		return f.found[limited]
 	}
 	switch len(f.found) {
 	case 0:
@@ -84,7 +95,7 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 	for _, one := range f.found {
 		all = append(all, one.evidence)
 	}
-	return unclear(strings.Join(all, "; "), "threads of process %d wait for %d different things", p.PID, len(f.found))
+	return unclear(strings.Join(all, "; "), "threads of process %d wait for %d different things", f.pid, len(f.found))
 }
 
 // unclear is the wait of a process of which more cannot be known, for some reason.
@@ -94,15 +105,17 @@ func unclear(evidence, why string, args ...any) wait {
 
 // held reports whether a process is stopped, traced or frozen.
 func (f *waiting) held() (wait, bool) {
-	still := f.still()
-	if i := slices.IndexFunc(still, func(t thread) bool { return t.State == 't' }); i >= 0 {
-		if tracer := proc.TracerPID(proc.Path(f.procfs, f.pid, "task"), still[i].PID); tracer != 0 {
+	threads := f.unmoved()
+	traced := slices.IndexFunc(threads, func(t thread) bool { return t.State == 't' })
+	if traced >= 0 {
+		tracer := proc.TracerPID(proc.Path(f.procfs, f.pid, "task"), threads[traced].PID)
+		if tracer != 0 {
 			evidence := fmt.Sprintf("a thread is held by its tracer, pid %d", tracer)
 			return wait{state: facts.LinkTraced, next: tracer, evidence: evidence}, true
 		}
 	}
 	runs := func(t thread) bool { return strings.IndexByte("TZX", t.State) < 0 }
-	if len(still) == len(f.now.threads) && !slices.ContainsFunc(still, runs) {
+	if len(threads) == len(f.last.threads) && !slices.ContainsFunc(threads, runs) {
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: facts.LinkStopped, evidence: stopped}, true
 	}
@@ -122,6 +135,7 @@ type channel struct {
 var channels = []channel{
 	{"", []string{"fuse_dev_"}, nil},
 	{facts.LinkPeer, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
+	{facts.LinkLocked, []string{"__break_lease"}, nil},
 	{facts.LinkMemory, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
 		"try_to_free_mem_cgroup"}, nil},
 	{facts.LinkChild, []string{"wait_for_vfork_done", "kernel_clone"}, nil},
@@ -151,16 +165,21 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 		return
 	}
 	f.place(&t)
-	switch state := t.kind().state; {
+	state := t.kind().state
+	switch {
+	case proc.In(t.channel, "seccomp_do_user_notification"):
+		f.seccompWait(ctx, t)
 	case state == facts.LinkPeer:
 		f.agentWait(ctx, t)
+	case state == facts.LinkLocked:
+		f.leaseWait(t)
 	case t.State == 'S' && state != facts.LinkBlocked: // the wait for a server may be interrupted
 		f.asleep(ctx, t)
 	case t.channel == "" && t.call.Number < 0:
-		f.denied = true
+		f.unseen = missingPrivilege
 		f.add(wait{
 			key: "kernel", state: facts.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", t.PID),
-			unknown: "where its thread waits in the kernel cannot be read (CAP_SYS_PTRACE)",
+			unknown: "where its thread waits in the kernel cannot be read (" + missingPrivilege + ")",
 		})
 	case state == facts.LinkMemory:
 		f.memoryWait(t)
@@ -171,8 +190,7 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 	}
 }
 
-// asleep follows a thread that sleeps on a descriptor, a lock or a child, or in a wait
-// channel that is not idle.
+// asleep follows a thread that sleeps on a descriptor, a lock or a child, or in another call.
 func (f *waiting) asleep(ctx context.Context, t thread) {
 	switch t.call.Number {
 	case -1:
@@ -185,23 +203,32 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		f.childWait(ctx, t)
 	case unix.SYS_CONNECT:
-		f.acceptWait(ctx, fmt.Sprintf("thread %d connects to a full queue", t.PID), true)
+		f.connectWait(ctx, t)
+	case unix.SYS_OPENAT, unix.SYS_OPENAT2:
+		f.openWait(t)
 	default:
-		if t.call.Idle != "" {
-			f.calls[t.call.Idle]++
-		} else if !proc.IdleChannel(t.channel) {
-			f.kernel = append(f.kernel, kernelWait(t))
-		}
+		f.otherCall(t)
+	}
+}
+
+// otherCall adds a thread in a system call that names nothing which can be followed.
+func (f *waiting) otherCall(t thread) {
+	switch {
+	case t.call.Idle != "":
+		f.calls[t.call.Idle]++
+	case !t.call.IsIdle(t.channel):
+		f.kernel = append(f.kernel, kernelWait(t))
 	}
 }
 
 // kernelWait is that of a thread of which only the kernel function is known.
 func kernelWait(t thread) wait {
-	where := cmp.Or(t.channel, "a kernel function that cannot be read")
+	function := cmp.Or(t.channel, "a kernel function that cannot be read")
 	return wait{
-		key: "kernel " + where, state: facts.LinkBlocked, evidence: fmt.Sprintf("thread %d waits in %s", t.PID, where),
+		key: "kernel " + function, state: facts.LinkBlocked,
+		evidence: fmt.Sprintf("thread %d waits in %s", t.PID, function),
 		link: facts.Link{
-			Kind: facts.KindKernel, Name: where, State: facts.LinkBlocked,
+			Kind: facts.KindKernel, Name: function, State: facts.LinkBlocked,
 			Evidence: "the system call names no file that plegd can see",
 		},
 	}
@@ -212,20 +239,20 @@ func (f *waiting) alone() wait {
 	if out, ok := f.throttled(); ok {
 		return out
 	}
-	passed := f.now.at.Sub(f.before.at)
+	passed := f.last.time.Sub(f.first.time)
 	share := float64(f.ran()) / float64(passed)
 	switch {
-	case slices.ContainsFunc(f.still(), func(t thread) bool { return t.State == 'R' }):
+	case slices.ContainsFunc(f.unmoved(), func(t thread) bool { return t.State == 'R' }):
 		return wait{state: facts.LinkStarved, evidence: fmt.Sprintf(
 			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
 			passed.Round(100*time.Millisecond))}
-	case share >= busyShare || f.before.threads[f.pid].State == 'R' && f.now.threads[f.pid].State == 'R':
+	case share >= busyShare || f.first.threads[f.pid].State == 'R' && f.last.threads[f.pid].State == 'R':
 		return wait{state: facts.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	case f.unread != "":
 		return wait{state: facts.LinkUnread, evidence: f.unread + "; " + f.asleepText()}
-	case f.denied:
-		return unclear(fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.now.threads)),
-			"the waits of process %d cannot be read (CAP_SYS_PTRACE, or another network namespace)", f.pid)
+	case f.unseen != "":
+		return unclear(fmt.Sprintf("%d threads, none stopped, frozen or in D", len(f.last.threads)),
+			"the waits of process %d cannot be read (%s)", f.pid, f.unseen)
 	case len(f.doubts) > 0:
 		return unclear(strings.Join(f.doubts, "; "), "whether that is an idle wait of process %d cannot be seen", f.pid)
 	}
@@ -238,7 +265,7 @@ func (f *waiting) asleepText() string {
 	for _, name := range slices.Sorted(maps.Keys(f.calls)) {
 		calls = append(calls, fmt.Sprintf("%d in %s", f.calls[name], name))
 	}
-	text := facts.Count(len(f.now.threads), "thread", "threads") + " asleep"
+	text := facts.Count(len(f.last.threads), "thread", "threads") + " asleep"
 	if len(calls) > 0 {
 		text += " (" + strings.Join(calls, ", ") + ")"
 	}
@@ -249,23 +276,26 @@ func (f *waiting) asleepText() string {
 // it most of the time; ok is false for any other process.
 func (f *waiting) throttled() (out wait, ok bool) {
 	groups, _ := f.tree.Of(f.pid) // of nothing there is no quota
-	before := map[string]proc.CPUStat{}
+	first := map[string]proc.CPUStat{}
 	for dir := range f.tree.Up(groups, "cpu") {
-		if s, ok := proc.ReadCPUStat(dir); ok && proc.HasQuota(dir) {
-			before[dir] = s
+		stat, ok := proc.ReadCPUStat(dir)
+		if ok && proc.HasQuota(dir) {
+			first[dir] = stat
 		}
 	}
-	if len(before) == 0 {
+	if len(first) == 0 {
 		return wait{}, false
 	}
 	time.Sleep(quotaWindow)
 	for dir, path := range f.tree.Up(groups, "cpu") { // the topmost comes last
-		now, _ := proc.ReadCPUStat(dir)
-		b, had := before[dir]
-		periods, took := now.Periods-b.Periods, now.Throttled-b.Throttled
-		if had && proc.HasQuota(dir) && took > 0 && 2*took >= periods {
-			out, ok = cgroupWait(path, facts.LinkThrottled, "its CPU quota holds it up",
-				fmt.Sprintf("the quota took the CPU away in %d of %d periods", took, periods)), true
+		earlier, known := first[dir]
+		later, _ := proc.ReadCPUStat(dir)
+		periods := later.Periods - earlier.Periods
+		taken := later.Throttled - earlier.Throttled
+		if known && proc.HasQuota(dir) && taken > 0 && 2*taken >= periods {
+			out = cgroupWait(path, facts.LinkThrottled, "its CPU quota holds it up",
+				fmt.Sprintf("the quota took the CPU away in %d of %d periods", taken, periods))
+			ok = true
 		}
 	}
 	return out, ok

@@ -11,7 +11,9 @@ package chain
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -47,7 +49,7 @@ type Explorer struct {
 
 	symptom Symptom // the present one
 	sweep   sweep
-	since   bounded.Since[string]
+	begins  bounded.Since[string]
 }
 
 // New returns an explorer of the processes of a table, which knows the arguments of those
@@ -78,40 +80,51 @@ type wait struct {
 
 // follow appends the links from a process on.
 func (e *Explorer) follow(ctx context.Context, c *facts.Chain, pid int) {
-	for seen := map[int]bool{}; ; {
-		p, err := proc.ReadStat(e.procfs, pid)
-		switch {
-		case err != nil:
-			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
-				"it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
-			return
-		case len(c.Links) >= facts.MaxLinks:
+	seen := map[int]bool{}
+	for pid != 0 {
+		if len(c.Links) >= facts.MaxLinks {
 			c.Unknown = fmt.Sprintf("it is longer than %d links", facts.MaxLinks)
 			return
 		}
-		step, cancel := context.WithTimeout(ctx, stepLimit)
-		found, link := e.waitOf(step, p), e.linkOf(step, p)
-		cancel()
-		if pid == e.symptom.RuntimePID && len(seen) == 0 {
-			link.Kind = facts.KindRuntime
-		}
-		link.State, link.Evidence = found.state, found.evidence
-		c.Links = append(c.Links, link)
-		if found.link.Kind != "" && len(c.Links) < facts.MaxLinks {
-			c.Links = append(c.Links, found.link)
-		}
-		c.Unknown = found.unknown
-		if found.unknown != "" || found.next == 0 {
+		p, err := proc.ReadStat(e.procfs, pid)
+		if err != nil {
+			c.Unknown = fmt.Sprintf("process %d is not visible to plegd: "+
+				"it has ended, or /proc hides it (hidepid, ProtectProc, another pid namespace)", pid)
 			return
 		}
-		seen[pid], pid = true, found.next
-		if seen[pid] {
+		found := e.step(ctx, c, p, len(seen) == 0)
+		seen[pid] = true
+		if seen[found.next] {
 			last := &c.Links[len(c.Links)-1]
 			last.State = facts.LinkLoop
-			last.Evidence += fmt.Sprintf("; pid %d stands earlier in this chain: they wait for each other", pid)
+			last.Evidence += fmt.Sprintf("; pid %d stands earlier in this chain: they wait for each other", found.next)
 			return
 		}
+		pid = found.next
 	}
+}
+
+// step appends the link of a process, and that of a mount or another thing that it waits for.
+// What it returns leads on only if the chain does.
+func (e *Explorer) step(ctx context.Context, c *facts.Chain, p proc.Process, first bool) wait {
+	limited, cancel := context.WithTimeout(ctx, stepLimit)
+	defer cancel()
+	found := e.waitOf(limited, p)
+	link := e.linkOf(limited, p)
+	if p.PID == e.symptom.RuntimePID && first {
+		link.Kind = facts.KindRuntime
+	}
+	link.State = found.state
+	link.Evidence = found.evidence
+	c.Links = append(c.Links, link)
+	if found.link.Kind != "" && len(c.Links) < facts.MaxLinks {
+		c.Links = append(c.Links, found.link)
+	}
+	c.Unknown = found.unknown
+	if found.unknown != "" {
+		found.next = 0
+	}
+	return found
 }
 
 // linkOf returns the link of a process. A shim has the id that it serves, and its pod.
@@ -138,10 +151,10 @@ func (e *Explorer) finish(c *facts.Chain) {
 		keys[i] = fmt.Sprintf("%s %s %d %s", l.Kind, l.Name, l.PID, l.State)
 	}
 	c.Unknown = clean(c.Unknown)
-	since := e.since.Update(c.At, keys...)
+	begins := e.begins.Update(c.At, keys...)
 	for i := range c.Links {
-		if l := &c.Links[i]; l.Since.IsZero() {
-			l.Since = since[keys[i]]
+		if c.Links[i].Since.IsZero() {
+			c.Links[i].Since = begins[keys[i]]
 		}
 	}
 	c.At = time.Now()
@@ -174,16 +187,20 @@ func (e *Explorer) kindOf(ctx context.Context, p proc.Process) facts.LinkKind {
 	if p.Kind() == proc.KindShim {
 		return facts.KindShim
 	}
-	all, child, helper, of := e.processes(ctx), p, p.Kind() == proc.KindOCI, 1
+	all := e.processes(ctx)
+	child := p
+	helper := p.Kind() == proc.KindOCI
+	owner := 1
 	for _, pid := range all.Ancestors(p.PPID) {
 		parent := all.ByPID[pid]
 		if pid == e.runtime() || pid == e.symptom.RuntimePID || parent.Kind() == proc.KindShim {
-			helper, of = proc.IsHelper(child, parent, e.table.Args(child.ID())), pid
+			helper = proc.IsHelper(child, parent, e.table.Args(child.ID()))
+			owner = pid
 			break
 		}
 		child = parent
 	}
-	if helper && proc.SharesNamespaces(e.procfs, p.PID, of, "pid", "mnt") {
+	if helper && proc.SharesNamespaces(e.procfs, p.PID, owner, "pid", "mnt") {
 		return facts.KindHelper
 	}
 	return facts.KindProcess
@@ -193,8 +210,8 @@ func (e *Explorer) kindOf(ctx context.Context, p proc.Process) facts.LinkKind {
 // they should, the oldest first; only those that work on a container, unless id is "".
 func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []proc.Process {
 	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p proc.Process) bool {
-		about := id == "" || slices.Contains(e.table.Args(p.ID()), id)
-		return !about || age(p) < helperAge || e.kindOf(ctx, p) != facts.KindHelper
+		isAbout := id == "" || slices.Contains(e.table.Args(p.ID()), id)
+		return !isAbout || age(p) < helperAge || e.kindOf(ctx, p) != facts.KindHelper
 	})
 	slices.SortFunc(out, func(a, b proc.Process) int { return cmp.Compare(a.Start, b.Start) })
 	return out
@@ -213,7 +230,7 @@ type thread struct {
 
 // look is a process at a moment: its threads by id, its sockets by inode.
 type look struct {
-	at      time.Time
+	time    time.Time
 	threads map[int]thread
 	sockets map[uint32]connection
 }
@@ -222,12 +239,14 @@ type look struct {
 type waiting struct {
 	*Explorer
 	pid         int
-	before, now look
+	first, last look
 	mounts      []proc.Mount // nil before they are read
-	denied      bool         // something of the process could not be read for want of a privilege
+	mountsErr   error        // why they could not be
+	unseen      string       // why something of the process could not be read, "" if all was
 
 	found     []wait
-	kernel    []wait            // those that count where nothing else is found
+	blocked   []wait            // threads in D whose object is not known: they count where nothing else is found
+	kernel    []wait            // threads in another call: the last to count
 	doubts    []string          // those that may as well be of idle threads
 	calls     map[string]int    // the idle threads, by their system call
 	lockPaths map[string]string // in whose fcntl(2) or flock(2) threads sleep, by inode
@@ -237,16 +256,16 @@ type waiting struct {
 // look returns two looks at a process; ok is false when it has ended.
 func (e *Explorer) look(ctx context.Context, pid int) (f *waiting, ok bool) {
 	f = &waiting{Explorer: e, pid: pid, calls: map[string]int{}, lockPaths: map[string]string{}}
-	if !f.once(ctx, &f.before) {
+	if !f.read(ctx, &f.first) {
 		return f, false
 	}
 	time.Sleep(betweenLooks)
-	return f, f.once(ctx, &f.now) && f.now.threads[pid].ID() == f.before.threads[pid].ID()
+	return f, f.read(ctx, &f.last) && f.last.threads[pid].ID() == f.first.threads[pid].ID()
 }
 
-// once reads the threads and sockets of a process; false when it has ended.
-func (f *waiting) once(ctx context.Context, l *look) bool {
-	*l = look{at: time.Now(), threads: map[int]thread{}}
+// read reads the threads and sockets of a process; false when it has ended.
+func (f *waiting) read(ctx context.Context, l *look) bool {
+	*l = look{time: time.Now(), threads: map[int]thread{}}
 	task := proc.Path(f.procfs, f.pid, "task")
 	tids, _ := proc.Numbers(task, maxThreads) // of nothing there is none
 	for _, tid := range tids {
@@ -258,11 +277,11 @@ func (f *waiting) once(ctx context.Context, l *look) bool {
 	return ctx.Err() == nil && len(l.threads) > 0
 }
 
-// still returns the threads that have not run between the looks and are in the same
+// unmoved returns the threads that have not run between the looks and are in the same
 // state: those in D first.
-func (f *waiting) still() (out []thread) {
-	for tid, t := range f.now.threads {
-		b := f.before.threads[tid]
+func (f *waiting) unmoved() (out []thread) {
+	for tid, t := range f.last.threads {
+		b := f.first.threads[tid]
 		if b.ID() == t.ID() && b.State == t.State && b.Schedstat == t.Schedstat {
 			out = append(out, t)
 		}
@@ -273,8 +292,8 @@ func (f *waiting) still() (out []thread) {
 
 // ran is the CPU time of all threads between the looks, in nanoseconds.
 func (f *waiting) ran() (sum uint64) {
-	for tid, t := range f.now.threads {
-		if b := f.before.threads[tid]; b.ID() == t.ID() {
+	for tid, t := range f.last.threads {
+		if b := f.first.threads[tid]; b.ID() == t.ID() {
 			sum += max(t.Run, b.Run) - b.Run
 		}
 	}
@@ -286,7 +305,7 @@ func (f *waiting) place(t *thread) {
 	dir := proc.Path(f.procfs, f.pid, "task")
 	b, err := f.table.ReadSlow(proc.Path(dir, t.PID, "syscall"), maxSyscall)
 	t.call = proc.ParseSyscall(b)
-	f.denied = f.denied || err != nil && !proc.Gone(err)
+	f.unseenIf("the system call of a thread", err)
 	if b, err := proc.ReadFile(proc.Path(dir, t.PID, "wchan")); err == nil && string(b) != "0" {
 		t.channel = string(b)
 	}
@@ -294,7 +313,23 @@ func (f *waiting) place(t *thread) {
 
 // fd returns where a descriptor of the process leads, "" where that cannot be read.
 func (f *waiting) fd(n int) string {
-	to, _ := os.Readlink(proc.Path(f.procfs, f.pid, fmt.Sprintf("fd/%d", n)))
-	f.denied = f.denied || to == ""
-	return to
+	leads, err := os.Readlink(proc.Path(f.procfs, f.pid, fmt.Sprintf("fd/%d", n)))
+	if err != nil {
+		f.unseenIf("a descriptor", err)
+	}
+	return leads
+}
+
+// missingPrivilege is why a file of another process is denied.
+const missingPrivilege = "CAP_SYS_PTRACE"
+
+// unseenIf notes that something of the process could not be read: its waits are not all known.
+func (f *waiting) unseenIf(what string, err error) {
+	switch {
+	case err == nil || proc.Gone(err):
+	case errors.Is(err, fs.ErrPermission) || errors.Is(err, proc.ErrHidden):
+		f.unseen = what + ": denied (" + missingPrivilege + ")"
+	default:
+		f.unseen = fmt.Sprintf("%s: %v", what, err)
+	}
 }

@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,34 +116,61 @@ func TestFingerprints(t *testing.T) {
 	}
 }
 
-// TestTCP: connections to a process that has read, has not read and has not accepted, to a
-// listener that is full, and to other nodes.
-func TestTCP(t *testing.T) {
-	const file = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:1F90 00000000:0000 0A 00000000:00000001 00:00000000 00000000     0        0 10 1 0 100 0 0 10 0
+// TestInternet: TCP connections to a process that has read, has not read and has not accepted, to
+// listeners that are full, and to other nodes at which a process of this one listens by chance;
+// datagrams to a server of this node and to another.
+func TestInternet(t *testing.T) {
+	const tcp = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:1F90 00000000:0000 0A 00000000:00000001 00:00000000 00000000     0        0 10 1 0 100 0 0 10 0
    1: 0100007F:C001 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 21 1 0 20 4 30 10 -1
    2: 0100007F:1F90 0100007F:C001 01 00000000:0000000A 00:00000000 00000000     0        0 31 1 0 20 4 30 10 -1
    3: 0100007F:C002 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 22 1 0 20 4 30 10 -1
    4: 0100007F:1F90 0100007F:C002 01 00000000:00000005 00:00000000 00000000     0        0 0 1 0 20 4 30 10 -1
-   5: 0100007F:C003 0100007F:1F90 02 00000001:00000000 01:00000000 00000000     0        0 23 1 0 20 4 30 10 -1
-   6: 0A00000A:C004 0100600A:01BB 01 00000000:00000000 00:00000000 00000000     0        0 24 1 0 20 4 30 10 -1
-   7: 0A00000A:C005 0100600A:01BB 02 00000001:00000000 01:00000000 00000000     0        0 25 1 0 20 4 30 10 -1
+   5: 0A00000A:C003 0A00000A:1F90 02 00000001:00000000 01:00000000 00000000     0        0 23 1 0 20 4 30 10 -1
+   6: 0A00000A:C004 0100600A:1F90 01 00000000:00000000 00:00000000 00000000     0        0 24 1 0 20 4 30 10 -1
+   7: 0A00000A:C005 0100600A:1F90 02 00000001:00000000 01:00000000 00000000     0        0 25 1 0 20 4 30 10 -1
+   8: 0A00000A:C006 0A00000A:01BB 02 00000001:00000000 01:00000000 00000000     0        0 26 1 0 20 4 30 10 -1
+   9: 00000000:01BB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0
 `
-	dir := t.TempDir()
-	evidencetest.WriteTree(t, dir, map[string]string{"net/tcp": file})
-	out := map[uint32]connection{}
-	tcp(dir, map[uint32]bool{21: true, 31: true, 22: true, 23: true, 24: true, 25: true}, out)
-	const server, remote = "127.0.0.1:8080", "10.96.0.1:443"
-	for inode, want := range map[uint32]connection{
+	const udp = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops
+   0: 3500007F:0035 00000000:0000 07 00000000:00000300 00:00000000 00000000   101        0 12 2 0000 0
+   1: 0100007F:D001 3500007F:0035 01 00000000:00000000 00:00000000 00000000     0        0 41 2 0000 0
+   2: 0A00000A:D002 0A00600A:0035 01 00000000:00000000 00:00000000 00000000     0        0 42 2 0000 0
+`
+	const server, node, remote = "127.0.0.1:8080", "10.0.0.10:8080", "10.96.0.1:8080"
+	want := map[uint32]connection{
 		21: {name: server, peer: 31, sent: 10, unread: 10, listener: 10},
-		31: {name: "127.0.0.1:49153", peer: 21, own: 10, server: true},
+		31: {name: "127.0.0.1:49153", peer: 21, received: 10, server: true},
 		22: {name: server, sent: 5, unread: 5, listener: 10},
-		23: {name: server, listener: 10},
+		23: {name: node, listener: 10, syn: true},
 		24: {name: remote, remote: true},
-		25: {name: remote, remote: true},
-	} {
-		if out[inode] != want {
-			t.Errorf("%d: %+v, want %+v", inode, out[inode], want)
-		}
+		25: {name: remote, remote: true, syn: true},
+		26: {name: "10.0.0.10:443", syn: true}, // a service's address, which is forwarded
+		41: {name: "127.0.0.53:53", peer: 12, sent: 768, unread: 768},
+		42: {name: "10.96.0.10:53", remote: true},
+	}
+	dir := t.TempDir()
+	evidencetest.WriteTree(t, dir, map[string]string{
+		"net/tcp": tcp, "net/udp": udp,
+		"net/fib_trie": "Local:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.10\n        /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n",
+	})
+	inodes := map[uint32]bool{}
+	for inode := range want {
+		inodes[inode] = true
+	}
+	got := map[uint32]connection{}
+	complete := readInternet(dir, inodes, got)
+	if !complete || !maps.Equal(got, want) {
+		t.Errorf("complete %v: %+v", complete, got)
+	}
+
+	if err := os.Remove(filepath.Join(dir, "net/fib_trie")); err != nil {
+		t.Fatal(err)
+	}
+	clear(got)
+	complete = readInternet(dir, inodes, got)
+	_, named := got[25]
+	if complete || named {
+		t.Error("without the node's addresses it is said where a connection leads")
 	}
 }

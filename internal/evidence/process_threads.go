@@ -13,7 +13,10 @@ const (
 	maxThreads = 2048            // of a process are read
 	maxBlocked = 16              // are reported
 	stuckAfter = 5 * time.Second // without a run the wait channel of a thread that sleeps is read
-	mostShare  = 0.75            // of the samples must find a thread in D for mostly
+	// fifoAfter is for how long the FIFOs of a container may be open at one end only: from its
+	// creation to its start, on a busy node too.
+	fifoAfter = 30 * time.Second
+	mostShare = 0.75 // of the samples must find a thread in D for mostly
 )
 
 // thread is a thread at the moment of a sample.
@@ -143,6 +146,9 @@ func blocked(dir string, byID map[int]thread, v *facts.Process) {
 			byID[tid] = s
 			continue
 		}
+		if asleep && proc.OpensFIFO(b.Channel) && v.At.Sub(s.since) < fifoAfter {
+			continue
+		}
 		if !asleep && s.first.Before(s.since) {
 			b.MostlySince = s.first
 		}
@@ -164,5 +170,5 @@ func idles(dir string, b *facts.BlockedThread) bool {
 	line, _ := proc.ReadFile(proc.Path(dir, b.TID, "syscall")) // likewise
 	call := proc.ParseSyscall(line)
 	b.Syscall = call.File
-	return proc.IdleChannel(b.Channel) || call.Idle != ""
+	return call.IsIdle(b.Channel)
 }

@@ -45,7 +45,9 @@ type FDInfo struct {
 	// of a pidfd (0 for none), FuseConnection the minor number of the FUSE mount
 	// that a descriptor of /dev/fuse serves (-1 where the kernel does not say).
 	Flags, MountID, PID, FuseConnection int
-	Inode                               string // "" before Linux 5.14
+	// Terminal is the number of the /dev/pts whose other end the descriptor is, -1 for none.
+	Terminal int
+	Inode    string // "" before Linux 5.14
 	// Permits is true of a fanotify group that decides about accesses, and where that is
 	// not known.
 	Permits bool
@@ -61,7 +63,7 @@ func ReadFDInfo(procfs string, pid, fd int) FDInfo {
 	class, err := strconv.ParseUint(flags, 16, 64)
 	return FDInfo{
 		Flags: number(b, "flags", 8, 0), MountID: number(b, "mnt_id", 10, 0), PID: number(b, "Pid", 10, 0),
-		FuseConnection: number(b, "fuse_connection", 10, -1), Inode: value(b, "ino"), Locks: ParseLocks(b),
+		FuseConnection: number(b, "fuse_connection", 10, -1), Terminal: number(b, "tty-index", 10, -1), Inode: value(b, "ino"), Locks: ParseLocks(b),
 		Permits: err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0,
 	}
 }
@@ -69,9 +71,11 @@ func ReadFDInfo(procfs string, pid, fd int) FDInfo {
 // Lock is a file lock, or a wait for one.
 type Lock struct {
 	Waiting bool
-	PID     int    // -1 for a lock of an open file (F_OFD_SETLK): nobody's
-	File    string // major:minor:inode; the device in hexadecimal
-	Holder  int    // of a wait: the process that has the lock, 0 where that is not known
+	// Breaking is true of a lease that its holder is to give up.
+	Breaking bool
+	PID      int    // -1 for a lock of an open file (F_OFD_SETLK): nobody's
+	File     string // major:minor:inode; the device in hexadecimal
+	Holder   int    // of a wait: the process that has the lock, 0 where that is not known
 }
 
 // ParseLocks decodes /proc/locks, or the locks in a fdinfo. The waits for a lock stand below
@@ -83,7 +87,10 @@ func ParseLocks(b []byte) (out []Lock) {
 	var held Lock
 	for line := range strings.Lines(string(b)) {
 		fields := strings.Fields(strings.TrimPrefix(line, "lock:"))
-		l := Lock{Waiting: len(fields) > 1 && fields[1] == "->"}
+		l := Lock{
+			Waiting:  len(fields) > 1 && fields[1] == "->",
+			Breaking: len(fields) > 2 && fields[2] == "BREAKING",
+		}
 		if l.Waiting {
 			fields = slices.Delete(fields, 1, 2)
 		}

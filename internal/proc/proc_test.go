@@ -2,12 +2,15 @@ package proc
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -95,6 +98,26 @@ func TestParseSyscall(t *testing.T) {
 	}
 }
 
+// TestIsIdle: the system call decides, and the kernel function only where that cannot.
+func TestIsIdle(t *testing.T) {
+	for _, tt := range []struct {
+		call    int
+		channel string
+		want    bool
+	}{
+		{unix.SYS_FUTEX, "futex_wait_queue", true}, {unix.SYS_WAIT4, "do_wait", true},
+		{unix.SYS_READ, "wait_woken", true}, {unix.SYS_READ, "folio_wait_bit_common", false},
+		{unix.SYS_WRITE, "wait_woken", false}, {unix.SYS_OPENAT, "wait_for_partner", false},
+		{unix.SYS_EXECVE, "schedule_timeout", false}, {unix.SYS_FLOCK, "", false}, {unix.SYS_CONNECT, "wait_woken", false},
+		{unix.SYS_MOUNT, "", false}, {unix.SYS_BPF, "schedule_timeout", true}, {-1, "", true}, {-1, "anon_pipe_write", false},
+	} {
+		line := fmt.Sprintf("%d 0x1 0x1 0x1 0x0 0x0 0x0 0x1 0x1\n", tt.call)
+		if got := ParseSyscall([]byte(line)).IsIdle(tt.channel); got != tt.want {
+			t.Errorf("call %d in %q: idle %v", tt.call, tt.channel, got)
+		}
+	}
+}
+
 const someFDInfo = "pos:\t0\nflags:\t0100002\nmnt_id:\t29\nino:\t5678\n" +
 	"lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 0 EOF\nPid:\t77\nfuse_connection:\t43\n"
 
@@ -102,12 +125,12 @@ func TestFDInfo(t *testing.T) {
 	dir := t.TempDir()
 	for content, want := range map[string]FDInfo{
 		someFDInfo: {
-			Flags: 0o100002, MountID: 29, PID: 77, FuseConnection: 43, Inode: "5678", Permits: true,
+			Flags: 0o100002, MountID: 29, PID: 77, FuseConnection: 43, Terminal: -1, Inode: "5678", Permits: true,
 			Locks: []Lock{{PID: -1, File: "fe:00:5678"}},
 		},
-		"flags:\tx\nPid:\t-1\nlock:\tx\n":                {FuseConnection: -1, Permits: true},
-		"fanotify flags:4 event-flags:0\n":               {FuseConnection: -1, Permits: true},
-		"fanotify flags:10 event-flags:0\nlock:\t1: x\n": {FuseConnection: -1},
+		"flags:\tx\nPid:\t-1\nlock:\tx\n":                {FuseConnection: -1, Terminal: -1, Permits: true},
+		"fanotify flags:4 event-flags:0\n":               {FuseConnection: -1, Terminal: -1, Permits: true},
+		"fanotify flags:10 event-flags:0\nlock:\t1: x\n": {FuseConnection: -1, Terminal: -1},
 	} {
 		evidencetest.WriteTree(t, dir, map[string]string{"1/fdinfo/3": content})
 		if got := ReadFDInfo(dir, 1, 3); !reflect.DeepEqual(got, want) {

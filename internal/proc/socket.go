@@ -22,11 +22,14 @@ const (
 	// The attributes of linux/unix_diag.h: name, file, peer and queues. UDIAG_SHOW_ICONS is
 	// left out on purpose: the kernel walks the whole accept queue under its lock for it.
 	showAll = 0x01 | 0x02 | 0x04 | 0x10
+	// showPending is UDIAG_SHOW_ICONS, for single listeners.
+	showPending = 0x08
 
-	attrName  = 0 // UNIX_DIAG_NAME
-	attrVFS   = 1 // UNIX_DIAG_VFS
-	attrPeer  = 2 // UNIX_DIAG_PEER
-	attrRQLen = 4 // UNIX_DIAG_RQLEN
+	attrName    = 0 // UNIX_DIAG_NAME
+	attrVFS     = 1 // UNIX_DIAG_VFS
+	attrPeer    = 2 // UNIX_DIAG_PEER
+	attrPending = 3 // UNIX_DIAG_ICONS
+	attrRQLen   = 4 // UNIX_DIAG_RQLEN
 
 	diagMessageLen = 16 // struct unix_diag_msg
 
@@ -65,28 +68,10 @@ type FileID struct {
 // EachSocket calls found for each unix socket in one of the states of the mask, in the
 // network namespace of this process.
 func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{MessageBufferSize: netlinkBuffer})
+	request := diagRequest{states: states, show: showAll}
+	answers, err := request.execute(ctx, netlink.Dump)
 	if err != nil {
-		return fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
-	}
-	defer func() { _ = conn.Close() }() // nothing is written
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(time.Second)
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
-		return fmt.Errorf("sock_diag: %w", err)
-	}
-	request := [24]byte{unix.AF_UNIX} // struct unix_diag_req
-	binary.NativeEndian.PutUint32(request[4:], states)
-	binary.NativeEndian.PutUint32(request[12:], showAll)
-	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}
-	answers, err := conn.Execute(netlink.Message{Header: header, Data: request[:]})
-	switch {
-	case errors.Is(err, unix.ENOENT):
-		return errors.New("sock_diag: this kernel has no unix_diag: modprobe unix_diag")
-	case err != nil:
-		return fmt.Errorf("sock_diag: %w", err)
+		return err
 	}
 	for _, m := range answers {
 		s, err := parseDiag(m.Data)
@@ -98,10 +83,78 @@ func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
 	return nil
 }
 
+// Pending returns the inodes of the clients' sockets that wait to be accepted at a listener.
+func Pending(ctx context.Context, listener Socket) (clients []uint32, err error) {
+	request := diagRequest{states: 1 << Listening, inode: listener.Inode, show: showPending, cookie: listener.Cookie}
+	answers, err := request.execute(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range answers {
+		if len(m.Data) < diagMessageLen {
+			return nil, errCutOff
+		}
+		attrs, err := netlink.NewAttributeDecoder(m.Data[diagMessageLen:])
+		if err != nil {
+			return nil, fmt.Errorf("sock_diag: %w", err)
+		}
+		for attrs.Next() {
+			if attrs.Type() != attrPending {
+				continue
+			}
+			for inodes := attrs.Bytes(); len(inodes) >= 4; inodes = inodes[4:] {
+				clients = append(clients, binary.NativeEndian.Uint32(inodes))
+			}
+		}
+		if err := attrs.Err(); err != nil {
+			return nil, fmt.Errorf("sock_diag: %w", err)
+		}
+	}
+	return clients, nil
+}
+
+var errCutOff = errors.New("sock_diag: the kernel's answer is cut off")
+
+// diagRequest is struct unix_diag_req.
+type diagRequest struct {
+	states, inode, show uint32
+	cookie              uint64 // of one socket
+}
+
+// execute sends a request and returns the answers. flags are added to those of a request.
+func (r diagRequest) execute(ctx context.Context, flags netlink.HeaderFlags) ([]netlink.Message, error) {
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{MessageBufferSize: netlinkBuffer})
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
+	}
+	defer func() { _ = conn.Close() }() // nothing is written
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(time.Second)
+	}
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	b := [24]byte{unix.AF_UNIX}
+	binary.NativeEndian.PutUint32(b[4:], r.states)
+	binary.NativeEndian.PutUint32(b[8:], r.inode)
+	binary.NativeEndian.PutUint32(b[12:], r.show)
+	binary.NativeEndian.PutUint64(b[16:], r.cookie)
+	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | flags}
+	answers, err := conn.Execute(netlink.Message{Header: header, Data: b[:]})
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, errors.New("sock_diag: this kernel has no unix_diag: modprobe unix_diag")
+	case err != nil:
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	return answers, nil
+}
+
 // parseDiag decodes struct unix_diag_msg and the attributes behind it.
 func parseDiag(b []byte) (Socket, error) {
 	if len(b) < diagMessageLen || b[0] != unix.AF_UNIX {
-		return Socket{}, errors.New("sock_diag: the kernel's answer is cut off")
+		return Socket{}, errCutOff
 	}
 	order := binary.NativeEndian
 	s := Socket{Kind: b[1], State: b[2], Inode: order.Uint32(b[4:]), Cookie: order.Uint64(b[8:])}

@@ -288,6 +288,16 @@ var ociCommands = []string{
 	"create", "start", "delete", "kill", "state", "update", "pause", "resume", "checkpoint", "restore", "ps",
 }
 
+// IsShimCommand reports whether the arguments of a shim are those of a command that ends soon:
+// it starts the shim, or deletes what is left of one.
+func IsShimCommand(args []string) bool {
+	if len(args) == 0 {
+		return false
+	}
+	command := args[len(args)-1]
+	return command == "start" || command == "delete"
+}
+
 // IsHelper reports whether a child of the runtime or of a shim is to end soon, under any
 // name: runc, a CNI plugin, a hook. A container's own process is none: whether it shares their
 // namespaces is checked besides. Nor is one that may run for long by design: an NRI plugin, or
@@ -295,8 +305,10 @@ var ociCommands = []string{
 func IsHelper(p, parent Process, args []string) bool {
 	nri := func(arg string) bool { return path.IsAbs(arg) && strings.Contains(arg, "/nri/") }
 	switch {
-	case p.Kind() == KindShim: // a child that cannot begin its program
-		return p.Comm == parent.Comm && p.State == 'D'
+	case p.Kind() == KindShim:
+		return IsShimCommand(args) || p.Comm == parent.Comm && p.State == 'D'
+	case p.Comm == parent.Comm: // a child that cannot begin its program
+		return true
 	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
 		slices.Contains(args, "exec"), slices.ContainsFunc(args[:min(len(args), 2)], nri):
 		return false

@@ -12,7 +12,7 @@ import (
 // Syscall is a /proc/PID/syscall: the system call in which a thread waits.
 type Syscall struct {
 	Number int // -1 where it is not known
-	Args   [2]uint64
+	Args   [3]uint64
 	// File is the name of a call on a file or mount, Idle that of one in which a thread
 	// waits for work; "" for any other. Reads are of the first kind.
 	File, Idle string
@@ -21,8 +21,8 @@ type Syscall struct {
 // ParseSyscall decodes a /proc/PID/syscall: there is no call of a running thread, nor of one
 // that waits in the kernel without a system call ("-1 ...", as in a page fault).
 func ParseSyscall(line []byte) (s Syscall) {
-	n, _ := fmt.Sscanf(string(line), "%d 0x%x 0x%x", &s.Number, &s.Args[0], &s.Args[1])
-	if n < 3 || s.Number < 0 {
+	n, _ := fmt.Sscanf(string(line), "%d 0x%x 0x%x 0x%x", &s.Number, &s.Args[0], &s.Args[1], &s.Args[2])
+	if n < 4 || s.Number < 0 {
 		return Syscall{Number: -1}
 	}
 	s.File, s.Idle = fileCalls[s.Number], idleCalls[s.Number]
@@ -62,6 +62,15 @@ var fileCalls = map[int]string{
 	unix.SYS_FACCESSAT: "faccessat", unix.SYS_FACCESSAT2: "faccessat2", unix.SYS_SYMLINKAT: "symlinkat",
 	unix.SYS_LSETXATTR: "lsetxattr", unix.SYS_LGETXATTR: "lgetxattr", unix.SYS_STATFS: "statfs",
 	unix.SYS_MOUNT: "mount", unix.SYS_UMOUNT2: "umount2",
+	unix.SYS_EXECVE: "execve", unix.SYS_EXECVEAT: "execveat", unix.SYS_FLOCK: "flock",
+}
+
+// reads are the calls of fileCalls in which a thread may wait for work, by what it reads from.
+var reads = map[int]bool{unix.SYS_READ: true, unix.SYS_READV: true, unix.SYS_PREAD64: true}
+
+// sends are other calls in which no thread waits for work.
+var sends = map[int]bool{
+	unix.SYS_CONNECT: true, unix.SYS_SENDTO: true, unix.SYS_SENDMSG: true, unix.SYS_SENDMMSG: true, unix.SYS_FCNTL: true,
 }
 
 // idleChannels are the kernel functions in which a thread waits for work, by the
@@ -73,7 +82,7 @@ var idleChannels = []string{
 	"do_wait", "kernel_wait4", "kernel_waitid", "inet_csk_accept", "inet_csk_wait", "unix_accept",
 	"__skb_wait_for_more_packets", "unix_stream_data_wait", "unix_stream_read_generic", "sk_wait_data", "wait_woken",
 	"tcp_recvmsg", "tcp_data_wait", "pipe_read", "anon_pipe_read", "fifo_pipe_read", "pipe_wait_readable",
-	"wait_for_partner", "fifo_open", "do_sigtimedwait", "sigsuspend", "do_sigsuspend", "do_pause",
+	"do_sigtimedwait", "sigsuspend", "do_sigsuspend", "do_pause",
 	"__x64_sys_pause", "__arm64_sys_pause", "signalfd_", "eventfd_read", "timerfd_read", "inotify_read",
 	"fanotify_read", "fuse_dev_do_read", "fuse_dev_read", "io_cqring_wait", "io_wq_worker", "io_sq_thread",
 	"read_events", "do_msgrcv", "do_semtimedop", "wq_sleep", "n_tty_read", "do_syslog", "syslog_print",
@@ -85,6 +94,22 @@ var idleChannels = []string{
 func IdleChannel(channel string) bool {
 	return channel == "" || channel == "0" || In(channel, idleChannels...)
 }
+
+// IsIdle reports whether a thread that sleeps waits for work: by its system call, and by the
+// kernel function where the call may be of both kinds, or cannot be read.
+func (s Syscall) IsIdle(channel string) bool {
+	switch {
+	case s.Idle != "":
+		return true
+	case s.File != "" && !reads[s.Number], sends[s.Number]:
+		return false
+	}
+	return IdleChannel(channel)
+}
+
+// OpensFIFO reports whether a thread in a kernel function waits for somebody to open the other
+// end of a FIFO.
+func OpensFIFO(channel string) bool { return In(channel, "wait_for_partner", "fifo_open") }
 
 // In reports whether a kernel function's name begins with one of the names.
 func In(channel string, names ...string) bool {

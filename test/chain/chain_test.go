@@ -11,10 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	walk "github.com/plegd/plegd/internal/chain"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -60,6 +63,10 @@ const (
 	// The port of the TCP server is the third argument.
 	listensTCP  = `socket(S,AF_INET,SOCK_STREAM,0); bind(S,sockaddr_in($ARGV[2],INADDR_LOOPBACK)) or die; listen(S,5); print "ready\n"; `
 	connectsTCP = `socket(S,AF_INET,SOCK_STREAM,0); connect(S,sockaddr_in($ARGV[2],INADDR_LOOPBACK)) or die; `
+	// The server never answers a datagram, and leaves it unread.
+	listensUDP  = `socket(S,AF_INET,SOCK_DGRAM,0); bind(S,sockaddr_in($ARGV[2],INADDR_LOOPBACK)) or die; print "ready\n"; `
+	connectsUDP = `socket(S,AF_INET,SOCK_DGRAM,0); connect(S,sockaddr_in($ARGV[2],INADDR_LOOPBACK)) or die; `
+	lease       = `open(A,'<',$ARGV[0]) or die; fcntl(A,1024,F_RDLCK) or die; $SIG{IO}='IGNORE'; ` + sleeps
 	answers     = `accept(C,S); sysread(C,$b,100); sleep 1000`
 	asks        = `print "ready\n"; syswrite(S,"a question"); sysread(S,$b,1)`
 )
@@ -74,6 +81,7 @@ var waits = []struct {
 	through   []int           // between them, by place
 	state     facts.LinkState // before the stop; "": asleep
 	fifo      bool            // the first path is one
+	file      bool            // the first path is that of a program
 	unknown   string          // nothing is found, for this reason
 }{
 	{name: "tracer", processes: []string{sleeps, "go trace"}, ends: 1},
@@ -87,6 +95,12 @@ var waits = []struct {
 	{name: "TCP, no answer", processes: []string{listensTCP + answers, connectsTCP + asks}},
 	{name: "TCP, not accepted", processes: []string{listensTCP + `sleep 1000`, connectsTCP + asks}},
 	{name: "a peer with many descriptors", processes: []string{`open($f[$_],'<','/dev/null') or die for 1..8000; ` + listens + answers, connects + asks}},
+	{name: "UDP, not read", processes: []string{listensUDP + `sleep 1000`, connectsUDP + asks}},
+	{name: "a datagram socket that is full", processes: []string{`socket(S,AF_UNIX,SOCK_DGRAM,0); bind(S,sockaddr_un($ARGV[0])) or die; ` + sleeps,
+		strings.Replace(connects, "SOCK_STREAM", "SOCK_DGRAM", 1) + `print "ready\n"; while (1) { syswrite(S,"x") }`}, state: facts.LinkUnread},
+	{name: "a terminal that nobody reads", processes: []string{"go terminal", `print "ready\n"; open(A,'>',readlink($ARGV[0])) or die; while (1) { syswrite(A,"x" x 4096) }`}},
+	{name: "lease of a file", processes: []string{lease, `print "ready\n"; open(A,'>',$ARGV[0]); sleep 1000`}, file: true},
+	{name: polledLease, processes: []string{strings.ReplaceAll(lease, "F_RDLCK", "F_WRLCK"), `print "ready\n"; exec $ARGV[0]`}, file: true},
 	{name: "FIFO, nobody writes", processes: []string{`open(A,'+<',$ARGV[0]); ` + sleeps, `print "ready\n"; open(A,'<',$ARGV[0]); sysread(A,$b,1)`}, fifo: true},
 	{name: "FIFO, nobody reads", processes: []string{`open(A,'+<',$ARGV[0]); ` + sleeps, `print "ready\n"; open(A,'>',$ARGV[0]); while (1) { syswrite(A,"x" x 4096) }`}, fifo: true},
 	{name: "flock", processes: []string{holds, waitsFor}},
@@ -101,6 +115,9 @@ var waits = []struct {
 	{name: "the peer of a thread does not read", processes: []string{listens + `accept(C,S); sleep 1000`, "go dial"}, state: facts.LinkUnread},
 }
 
+// polledLease is a wait in which the kernel lets the thread run in each tick.
+const polledLease = "lease of a file to be executed"
+
 func TestWaits(t *testing.T) {
 	for _, tt := range waits {
 		t.Run(tt.name, func(t *testing.T) {
@@ -108,6 +125,8 @@ func TestWaits(t *testing.T) {
 			switch {
 			case tt.fifo:
 				lab.Must(t, unix.Mkfifo(paths[0], 0o600))
+			case tt.file:
+				run(t, "cp", "/bin/true", paths[0])
 			case strings.HasPrefix(tt.processes[0], "go f"): // a directory
 				lab.Must(t, os.Mkdir(paths[0], 0o755))
 				t.Cleanup(func() { _ = unix.Unmount(paths[0], unix.MNT_DETACH) })
@@ -121,7 +140,10 @@ func TestWaits(t *testing.T) {
 				}
 				all = append(all, begin(t, text, args))
 			}
-			first := all[len(all)-1].asleep(t)
+			first := all[len(all)-1]
+			if tt.name != polledLease {
+				first.asleep(t)
+			}
 			if tt.name == "tracer" {
 				first = all[0]
 			}
@@ -205,6 +227,47 @@ func TestChildren(t *testing.T) {
 	agent.endFirst(t)
 	agent.stop(t)
 	want{pids: []int{parent.pid, childOf(t, parent.pid), agent.pid}, state: facts.LinkStopped}.check(t, walked(t, parent.pid))
+}
+
+// TestYoungChild: of a script that runs one short program after the other, the script is named.
+func TestYoungChild(t *testing.T) {
+	script := perl(t, `print "ready\n"; while (1) { system("sleep","1") }`)
+	began := time.Now()
+	eventually(t, func() bool {
+		child := childOf(t, script.pid)
+		p, err := proc.ReadStat("/proc", child)
+		return err == nil && proc.StartedAt(time.Now(), proc.Uptime(), p.Start).After(began)
+	})
+	w := walk.New(proc.NewTable("/proc"), "/sys", nil)
+	c := w.Explore(t.Context(), walk.Symptom{Symptom: facts.Symptom{Process: script.pid, Since: began}})
+	if c.Culprit() == nil || c.Culprit().PID != script.pid || c.Unknown != "" {
+		t.Error(text(c))
+	}
+}
+
+// TestOpens: a thread that opens a FIFO waits for a process to open the other end, and nobody is
+// named for it; also of a process of several threads.
+func TestOpens(t *testing.T) {
+	path := socketPath(t)
+	lab.Must(t, unix.Mkfifo(path, 0o600))
+	for _, p := range []*process{
+		perl(t, `print "ready\n"; open(A,'<',$ARGV[0])`, path),
+		program(t, "open", path),
+	} {
+		p.asleep(t)
+		c := walked(t, p.pid)
+		if len(c.Links) != 1 || c.Links[0].State != facts.LinkPeer || !strings.Contains(c.Links[0].Evidence, "opens a FIFO to read") {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestSeccomp: a system call waits for the supervisor of its filter.
+func TestSeccomp(t *testing.T) {
+	supervisor := program(t, "supervise")
+	child := &process{pid: childOf(t, supervisor.pid)}
+	child.asleep(t)
+	want{pids: []int{child.pid, supervisor.pid}, state: facts.LinkAsleep}.check(t, walked(t, child.pid))
 }
 
 func TestHostile(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -73,6 +74,15 @@ func helper(mode string, args []string) error {
 	case "fanotify": // permits nothing
 		threads()
 		return lab.PermitNothing(args[0], ready)
+	case "open": // a thread of its own opens a FIFO
+		threads()
+		go func() { _, _ = os.Open(args[0]) }()
+		ready()
+		select {}
+	case "terminal": // makes one, and a link to its other end
+		return terminal(args[0])
+	case "supervise":
+		return supervise()
 	case "walk": // what somebody without privilege sees
 		pid, err := strconv.Atoi(args[0])
 		if err != nil {
@@ -94,6 +104,50 @@ func threads() {
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fds[0]), Events: unix.POLLIN}}, -1)
 		}()
 	}
+}
+
+// terminal makes a pseudo terminal whose output it does not read.
+func terminal(link string) error {
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		return err
+	}
+	if err := os.Symlink(fmt.Sprintf("/dev/pts/%d", number), link); err != nil {
+		return err
+	}
+	ready()
+	select {}
+}
+
+// supervise starts a process whose getpriority(2) waits for an answer that never comes.
+func supervise() error {
+	runtime.LockOSThread() // the filter is this thread's
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_GETPRIORITY, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER,
+		uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return errno
+	}
+	cmd := exec.Command("perl", "-e", "getpriority(0,0)")
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ready()
+	time.Sleep(time.Hour)
+	return nil
 }
 
 // serveNothing mounts a FUSE file system and answers only the kernel's greeting; with

@@ -1,0 +1,98 @@
+package chain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// oldChild is how much older than the fault a child may be that a process with
+// several threads waits for: the kubelet's deadline for a pod, and some.
+const oldChild = 5 * time.Minute
+
+// child adds the wait for a child.
+func (f *waiting) child(pid int, format string, args ...any) {
+	f.add(wait{state: facts.LinkChild, next: pid, evidence: fmt.Sprintf(format, args...)})
+}
+
+// vforkWait follows a thread that waits until its child has begun another program: to the
+// youngest child, which still is the same program.
+func (f *waiting) vforkWait(ctx context.Context, t thread) {
+	var child proc.Process
+	for _, c := range f.processes(ctx).Children(f.pid) {
+		if c.Comm == f.last.threads[f.pid].Comm && c.Start >= child.Start {
+			child = c
+		}
+	}
+	if child.PID == 0 {
+		f.add(kernelWait(t))
+		return
+	}
+	f.child(child.PID, "thread %d waits for its child, pid %d, to begin another program", t.PID, child.PID)
+}
+
+// childWait follows a thread that sleeps in wait4(2) or waitid(2).
+func (f *waiting) childWait(ctx context.Context, t thread) {
+	pid := f.awaitedChild(t.call)
+	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c proc.Process) bool {
+		return pid > 0 && c.PID != pid
+	})
+	if len(children) != 1 {
+		f.doubt("thread %d waits for any of %d children", t.PID, len(children))
+		return
+	}
+	c := children[0]
+	begun := f.symptom.Since
+	isOld := !begun.IsZero() && time.Since(begun)+oldChild < age(c)
+	switch {
+	case c.Comm == "containerd" && c.PPID == f.symptom.DaemonPID: // it runs for as long as dockerd
+	case f.isYounger(c):
+		f.add(wait{
+			key: "children", state: facts.LinkChild,
+			evidence: fmt.Sprintf("thread %d waits for one child after the other, now for pid %d (%s)", t.PID, c.PID, c.Comm),
+		})
+	case len(f.last.threads) > 1 && isOld:
+		f.doubt("thread %d waits for its child, pid %d, which has run since long before", t.PID, c.PID)
+	default:
+		f.child(c.PID, "thread %d waits for its child, pid %d (%s), to end", t.PID, c.PID, c.Comm)
+	}
+}
+
+// awaitedChild returns the child that a wait4(2) or waitid(2) names, not above 0 for any.
+func (f *waiting) awaitedChild(call proc.Syscall) int {
+	switch {
+	case call.Number == unix.SYS_WAIT4:
+		return int(int32(call.Args[0])) //nolint:gosec // -1 is any child
+	case call.Args[0] == unix.P_PID:
+		return int(int32(call.Args[1])) //nolint:gosec // a pid
+	case call.Args[0] == unix.P_PIDFD:
+		return proc.ReadFDInfo(f.procfs, f.pid, int(call.Args[1])).PID //nolint:gosec // a descriptor
+	}
+	return 0
+}
+
+// isYounger reports whether a process was started after the fault began: it cannot be the cause.
+func (f *waiting) isYounger(p proc.Process) bool {
+	begun := f.symptom.Since
+	return !begun.IsZero() && age(p) < time.Since(begun)
+}
+
+// helpers adds the helpers of a shim: children that are to end soon. Of several, the one
+// that works on the container in question.
+func (f *waiting) helpers(ctx context.Context) {
+	target, _ := f.sweep.target()
+	all := f.helpersOf(ctx, f.pid, target.ID)
+	if len(all) == 0 {
+		all = f.helpersOf(ctx, f.pid, "")
+	}
+	for _, c := range all {
+		f.child(c.PID, "waits for its helper, pid %d (%s), which has run for %s", c.PID, c.Comm,
+			age(c).Round(100*time.Millisecond))
+	}
+}

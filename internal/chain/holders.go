@@ -1,0 +1,85 @@
+package chain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// leadsTo reports whether a descriptor leads to one of some places.
+func leadsTo(places ...string) func(string) bool {
+	return func(leads string) bool { return slices.Contains(places, leads) }
+}
+
+// heldBy completes a wait with the process that holds a descriptor for which leads is true by
+// where it leads, and keep by its fdinfo; keep may be nil. Of several, one that waits itself, one
+// that is younger than the fault, and pid 1, which keeps the sockets that systemd made, do not
+// count; else the only one that stands still does. It is the process itself where no other one
+// holds it.
+func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(string) bool,
+	keep func(proc.FDInfo) bool) wait {
+	pids, err := proc.Holders(ctx, f.procfs, func(pid, fd int, place string) bool {
+		return leads(place) && (keep == nil || keep(proc.ReadFDInfo(f.procfs, pid, fd)))
+	})
+	named := f.holdersToName(pids)
+	switch {
+	case len(named) == 1:
+		out.next = named[0]
+	case len(named) > 1:
+		out.unknown = fmt.Sprintf("%d processes hold the other end of %s", len(named), what)
+	case err != nil:
+		f.unseenIf("the descriptors of other processes", err)
+		out.unknown = fmt.Sprintf("the holder of the other end of %s cannot be read (%s)", what, f.unseen)
+	case len(pids) > 0:
+		out.next = f.pid
+	default:
+		out.unknown = "no process that plegd can see holds the other end of " + what
+	}
+	return out
+}
+
+// holdersToName returns those of the holders of something that may be named for it.
+func (f *waiting) holdersToName(pids []int) []int {
+	named := without(pids, func(pid int) bool { return pid == f.pid || pid == 1 && len(pids) > 1 })
+	older := without(named, func(pid int) bool {
+		p, err := proc.ReadStat(f.procfs, pid)
+		return err == nil && f.isYounger(p)
+	})
+	if len(older) > 0 {
+		named = older
+	}
+	held := without(named, func(pid int) bool {
+		p, err := proc.ReadStat(f.procfs, pid)
+		return err != nil || strings.IndexByte("TtD", p.State) < 0
+	})
+	if len(named) > 1 && len(held) == 1 {
+		return held
+	}
+	return named
+}
+
+// without returns the pids for which drop is false.
+func without(pids []int, drop func(pid int) bool) []int {
+	return slices.DeleteFunc(slices.Clone(pids), drop)
+}
+
+// connectWait follows a thread in connect(2).
+func (f *waiting) connectWait(ctx context.Context, t thread) {
+	inode, _ := proc.SocketInode(f.fd(t.call.FD()))
+	c, internet := f.last.sockets[inode]
+	text := fmt.Sprintf("thread %d connects to ", t.PID)
+	switch {
+	case !internet:
+		f.acceptWait(ctx, text+"a full queue", 0)
+	case c.remote:
+		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + " on another node, which does not answer"})
+	case c.listener != 0:
+		f.peerWait(ctx, c.listener, c.text(), text+c.name+", where it is not accepted")
+	default:
+		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", where nothing accepts it"})
+	}
+}
