@@ -158,7 +158,7 @@ func (d *Daemon) watch() {
 	d.endpoint.Store(&facts.Endpoint{Searching: true})
 	if cfg.RuntimeEndpoint != "" {
 		path, _ := kubelet.ParseEndpoint(cfg.RuntimeEndpoint) // validated
-		d.take(&kubelet.Found{Endpoint: facts.Endpoint{Path: path, Source: "--runtime-endpoint"}})
+		d.watchSocket(&kubelet.Found{Endpoint: facts.Endpoint{Path: path, Source: "--runtime-endpoint"}})
 	}
 	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
@@ -174,6 +174,7 @@ func (d *Daemon) watch() {
 	d.sources = evidence.NewRegistry(evidence.Options{
 		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Dialer: d.dialer, Dialed: d.client.LastDial, DockerSocket: cfg.DockerSocket,
 		Notify: d.news.Send, Changes: func() uint64 { return d.loop.Snapshot().Changes },
+		Pinned: cfg.RuntimeEndpoint != "",
 		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile, Seen: d.restored.KubeletSeen,

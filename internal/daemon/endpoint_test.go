@@ -1,7 +1,12 @@
 package daemon
 
 import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,15 +42,61 @@ func TestGuessedEndpoint(t *testing.T) {
 		procFS := ""
 		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) { c.RuntimeEndpoint, procFS = "", c.ProcFS }, zap.NewNop())
 		time.Sleep(time.Second)
-		w.d.take(&kubelet.Found{Endpoint: facts.Endpoint{Path: "/run/guess.sock", Source: "a usual place"}, Serves: true})
+		w.d.watchSocket(&kubelet.Found{Endpoint: facts.Endpoint{Path: "/run/guess.sock", Source: "a usual place"}, Serves: true})
 		time.Sleep(time.Minute)
 		if path := w.d.path(); path != "/run/guess.sock" {
 			t.Errorf("without a kubelet %q is watched", path)
 		}
 		kubeletStarts(t, procFS, 100, "--container-runtime-endpoint=/run/fake.sock")
-		time.Sleep(2 * findAgain)
+		time.Sleep(2 * findInterval)
 		if path := w.d.path(); path != "/run/fake.sock" {
 			t.Errorf("beside a kubelet that names /run/fake.sock %q is watched", path)
+		}
+	})
+}
+
+// TestLateSearch: a first search that hangs does not keep plegd from watching, and the socket
+// is found when it returns.
+func TestLateSearch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) { c.RuntimeEndpoint = "" }, zap.NewNop())
+		begun := make(chan struct{}, 3)
+		s := &search{d: w.d, finder: &kubelet.Finder{ProcFS: t.TempDir()}, startWatching: func() { begun <- struct{}{} }}
+		release := make(chan struct{})
+		hang := func(context.Context) kubelet.Found { <-release; return kubelet.Found{} }
+		s.look(t.Context(), hang)
+		<-begun
+		s.look(t.Context(), hang) // and another one does not begin
+		close(release)
+		synctest.Wait()
+		s.look(t.Context(), func(context.Context) kubelet.Found {
+			return kubelet.Found{Endpoint: facts.Endpoint{Path: "/run/fake.sock"}, Certain: true}
+		})
+		if path := w.d.path(); path != "/run/fake.sock" || !s.certain {
+			t.Errorf("%q is watched, certain %t", path, s.certain)
+		}
+	})
+}
+
+// TestKubeletMoves: a kubelet that restarts with another endpoint is followed, in each spelling
+// of a certain socket.
+func TestKubeletMoves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		procFS := ""
+		w := watchLogged(t, fakeRuntime(1, 1), func(c *Config) {
+			c.RuntimeEndpoint, procFS = "", c.ProcFS
+			kubeletStarts(t, c.ProcFS, 100, "--container-runtime-endpoint=/run/first.sock")
+		}, zap.NewNop())
+		time.Sleep(time.Minute)
+		for pid, socket := range []string{"/run/fake.sock", "/run/third.sock"} {
+			if err := os.RemoveAll(filepath.Join(procFS, fmt.Sprint(100+pid))); err != nil {
+				t.Fatal(err)
+			}
+			kubeletStarts(t, procFS, 101+pid, "--container-runtime-endpoint="+socket)
+			time.Sleep(time.Minute)
+			if path := w.d.path(); path != socket {
+				t.Errorf("beside a kubelet that names %s %q is watched", socket, path)
+			}
 		}
 	})
 }

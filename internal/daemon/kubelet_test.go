@@ -23,6 +23,9 @@ func kubeletStarts(t *testing.T, procFS string, pid int, args ...string) {
 	kubeletProcess(t, procFS, pid, up.Nano()/int64(10*time.Millisecond), args...)
 }
 
+// statLine is a kubelet's /proc/PID/stat.
+const statLine = "%d (kubelet) S 1 %d %d 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 12 0 %d 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+
 // kubeletProcess puts a kubelet's process into a procfs, with its start in ticks
 // after the boot.
 func kubeletProcess(t *testing.T, procFS string, pid int, ticks int64, args ...string) {
@@ -31,9 +34,11 @@ func kubeletProcess(t *testing.T, procFS string, pid int, ticks int64, args ...s
 	for file, content := range map[string]string{
 		"comm": "kubelet\n", "cgroup": "0::/system.slice/kubelet.service\n",
 		"cmdline": strings.Join(append([]string{"/usr/bin/kubelet"}, args...), "\x00") + "\x00",
-		"stat":    fmt.Sprintf("%d (kubelet) S 1 %d %d 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 12 0 %d 0 0 18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n", pid, pid, pid, ticks),
+		"status":  "Uid:\t0\t0\t0\t0\n", "../1/status": "Uid:\t0\t0\t0\t0\n", "../1/cgroup": "0::/init.scope\n",
+		"../1/stat": strings.Replace(fmt.Sprintf(statLine, 1, 1, 1, 0), "kubelet", "systemd", 1),
+		"stat":      fmt.Sprintf(statLine, pid, pid, pid, ticks),
 	} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {

@@ -24,6 +24,7 @@ type Options struct {
 	Notify       func()          // is called when a source has news
 	DockerSocket string          // dockerd's where cri-dockerd's arguments name none
 	Kubelet      kubelet.Options // without a URL there are no requests to it
+	Pinned       bool            // the user has named the runtime's socket
 }
 
 // Registry holds the sources.
@@ -32,6 +33,8 @@ type Registry struct {
 	Table *proc.Table // of the node's processes
 	hops  []*hop      // the runtime, and those that its calls pass through after it
 	parts []Source    // of the runtime and of the node
+
+	kubelet *Watch[facts.KubeletProcess]
 }
 
 // NewRegistry returns the sources.
@@ -58,12 +61,12 @@ func NewRegistry(o Options) *Registry {
 	d.dockerd.caution = dockerCaution
 	containerd := behind("dockerd_containerd_", d.containerdSocket, false)
 	r := &Registry{Table: table, hops: []*hop{runtime, d.dockerd, containerd}}
-	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: path, Runtime: r.PID}
-	kubeletProcess := NewWatch(Spec[facts.KubeletProcess]{
+	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: path, Runtime: r.PID, Pinned: o.Pinned}
+	r.kubelet = NewWatch(Spec[facts.KubeletProcess]{
 		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: 2 * time.Second, Gather: process.Sample,
 		Store: func(e *facts.Evidence, v *facts.KubeletProcess) { e.KubeletProcess = v },
 	})
-	o.Kubelet.Process = func() bool { return kubeletProcess.Value() != nil }
+	o.Kubelet.Process = r.kubelet.Sampled
 	client := kubelet.New(o.Kubelet)
 	r.parts = append(slices.Clone(runtime.sources),
 		newChildren(&childrenSource{
@@ -73,7 +76,7 @@ func NewRegistry(o Options) *Registry {
 		}),
 		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.pids}),
 		newNode(o.ProcFS),
-		kubeletProcess,
+		r.kubelet,
 		// A kubelet that stops is reported within 15 s: 4 s until the next sample, and 10 s
 		// in which it must have failed.
 		NewWatch(Spec[facts.Kubelet]{
@@ -102,6 +105,9 @@ func (r *Registry) Run(ctx context.Context) error {
 
 // PID returns the runtime's process, 0 while it is not known or has ended.
 func (r *Registry) PID() int { return r.hops[0].process.PID() }
+
+// KubeletProcess returns the node's kubelet, nil while none is known.
+func (r *Registry) KubeletProcess() *facts.KubeletProcess { return r.kubelet.Value() }
 
 // pids returns the processes that calls pass through: they keep containers' data.
 func (r *Registry) pids() (out []int) {

@@ -92,6 +92,12 @@ func (w *Watch[T]) Value() *T {
 	return s.value
 }
 
+// Sampled returns Value; known is false where nil does not mean that there is none.
+func (w *Watch[T]) Sampled() (v *T, known bool) {
+	v = w.Value()
+	return v, v != nil || w.last.Load().Up
+}
+
 func (w *Watch[T]) report(e *facts.Evidence) (s facts.Source, ok bool) {
 	v, s := w.Value(), w.last.Load().Source
 	if v != nil {

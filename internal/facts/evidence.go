@@ -181,6 +181,16 @@ type Kubelet struct {
 	Containers  *StartCalls `json:"containers,omitzero"`
 	WaitingPods *int        `json:"waiting_pods,omitzero"`
 	Version     string      `json:"version,omitzero"` // as in "v1.35.4"
+	API         APICalls    `json:"api,omitzero"`
+}
+
+// APICalls is how the kubelet's requests to its API server end, by its metrics.
+type APICalls struct {
+	// OKAt is when one was last seen to succeed, zero for never.
+	OKAt time.Time `json:"ok_at,omitzero"`
+	// Refused is how all others have ended since RefusedSince: 401, 403, or <error> for no answer.
+	Refused      string    `json:"refused,omitzero"`
+	RefusedSince time.Time `json:"refused_since,omitzero"`
 }
 
 // StartCalls are calls in a row that failed.
@@ -196,7 +206,9 @@ const (
 	SettingEndpoint         = "containerRuntimeEndpoint"
 	SettingNodeStatusPeriod = "nodeStatusUpdateFrequency"
 	SettingRequestTimeout   = "runtimeRequestTimeout"
+	SettingHealthzPort      = "healthzPort"
 	SettingEventedPLEG      = "featureGates.EventedPLEG"
+	SettingOnDemandRelist   = "featureGates.PLEGOnDemandRelist"
 )
 
 // KubeletProcess is the kubelet's process and its settings, as far as the model depends on them.
@@ -204,11 +216,20 @@ type KubeletProcess struct {
 	PID        int       `json:"pid"`
 	Started    time.Time `json:"started,omitzero"`
 	StartTicks uint64    `json:"start_ticks,omitzero"` // since boot, 0 if unknown
+	Unit       string    `json:"unit,omitzero"`        // systemd's, "" for none or an unknown one
 	// The settings are 0 where it uses the default.
+	Endpoint         string        `json:"endpoint,omitzero"` // of the runtime
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	RequestTimeout   time.Duration `json:"request_timeout_seconds,omitzero"`
 	EventedPLEG      bool          `json:"evented_pleg,omitzero"`
+	OnDemandRelist   *bool         `json:"on_demand_relist,omitzero"` // nil for the default, which is on since 1.36
+	HealthzPort      *int          `json:"healthz_port,omitzero"`     // nil for the default; 0 for none
+	// Standalone is true where it has no API server: no --kubeconfig.
+	Standalone bool `json:"standalone,omitzero"`
 	// From says where each setting was made, by its name; Problem what could not be read.
 	From    map[string]string `json:"from,omitzero"`
 	Problem string            `json:"problem,omitzero"`
 }
+
+// HealthzOff reports whether the kubelet serves no healthz.
+func (k *KubeletProcess) HealthzOff() bool { return k.HealthzPort != nil && *k.HealthzPort == 0 }

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -129,10 +130,23 @@ func kubelet(s *facts.Snapshot) string {
 			parts = append(parts, "it uses EventedPLEG: one before 1.37 needs --events=evented")
 		}
 	}
+	if p != nil && s.Facts.Config.From != nil {
+		parts = append(parts, settings(&s.Facts.Config))
+	}
 	if p != nil && p.Problem != "" {
 		parts = append(parts, "settings not read: "+Say(p.Problem))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// settings are the kubelet's periods that the prediction depends on, with where each was made.
+func settings(c *facts.Config) string {
+	source := func(setting string) string {
+		return " (" + Say(cmp.Or(c.From[setting], "default")) + ")"
+	}
+	period, _ := c.StatusPeriod()
+	return "updates its status every " + facts.Seconds(period) + source(facts.SettingNodeStatusPeriod) +
+		", waits for a call up to " + facts.Seconds(c.RPCTimeout) + source(facts.SettingRequestTimeout)
 }
 
 // lastSeen says when the last successful relist started.

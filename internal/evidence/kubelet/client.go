@@ -20,7 +20,6 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
-	"github.com/plegd/plegd/internal/proc"
 )
 
 // DefaultHealthz is where a kubelet answers unless it was told otherwise.
@@ -36,23 +35,31 @@ type Options struct {
 	TokenFile, CAFile string
 	// Seen is true where the kubelet has answered in this boot.
 	Seen bool
-	// Process reports whether a kubelet's process is seen. Where none is, a
-	// connection that is refused is no news: the node has no kubelet. nil: not known.
-	Process func() bool
+	// Process returns the kubelet's process, nil for none; known is false where that could not
+	// be found out. Without a process a connection that is refused is no news: the node has no
+	// kubelet. nil: not known.
+	Process func() (p *facts.KubeletProcess, known bool)
 	// Timeout limits each request; 0: 2 s.
 	Timeout time.Duration
 }
 
 // Client asks a kubelet. Not for several goroutines at once.
 type Client struct {
-	opts             Options
-	healthz, metrics *endpoint // nil: not asked
+	opts    Options
+	healthz *endpoint // nil: not asked
+	metrics *endpoint // likewise
 
 	failedSince time.Time
 	answeredAt  time.Time          // when healthz was last asked and answered
 	values      map[string]float64 // the last metrics
-	// sandboxes and containers are its calls that start pods.
-	sandboxes, containers *facts.StartCalls
+	sandboxes   *facts.StartCalls  // its calls that make sandboxes
+	containers  *facts.StartCalls  // its calls that make containers
+	api         facts.APICalls     // its requests to the API server
+
+	last    *facts.KubeletProcess // the last process that was seen, nil for none
+	version string                // of the kubelet that started at versionOf
+	// versionOf is the start of that process in ticks; 0 where no process was seen.
+	versionOf uint64
 }
 
 // New returns a client. Validate has accepted the options.
@@ -72,31 +79,122 @@ func (k *Client) Sample(ctx context.Context) (*facts.Kubelet, error) {
 	if k.healthz == nil && k.metrics == nil {
 		return nil, ErrNone
 	}
+	process, known := k.process()
 	out := &facts.Kubelet{At: time.Now(), OK: true}
-	if k.metrics != nil {
-		switch err := k.readMetrics(ctx, out); {
-		case err == nil:
-			k.opts.Seen = true
-		case k.healthz == nil:
-			return nil, err
-		default:
-			out.Detail = plain.Cut(err.Error())
-		}
+	if err := k.sampleMetrics(ctx, out); err != nil {
+		return nil, err
 	}
-	if k.healthz != nil {
-		if err := k.readHealthz(ctx, out); err != nil {
-			k.failedSince = time.Time{} // since when it fails is not known
-			if errors.Is(err, errNeverAnswered) && k.opts.Process != nil && !k.opts.Process() {
-				return nil, ErrNone
-			}
-			return nil, fmt.Errorf("asking %s: %w", k.opts.HealthzURL, err)
-		}
+	k.keepVersion(process, out)
+	var err error
+	switch {
+	case k.healthz == nil:
+	case k.last != nil && k.last.HealthzOff():
+		err = k.followProcess(process, known, out)
+	default:
+		err = k.sampleHealthz(ctx, process, known, out)
 	}
-	if k.failedSince = cmp.Or(k.failedSince, out.At); out.OK {
+	if err != nil {
+		k.failedSince = time.Time{} // since when it fails is not known
+		return nil, err
+	}
+	switch {
+	case out.OK:
 		k.failedSince = time.Time{}
+	case k.failedSince.IsZero():
+		k.failedSince = out.At
 	}
-	out.Seen, out.FailedSince, out.AnsweredAt = k.opts.Seen, k.failedSince, k.answeredAt
+	out.Seen = k.opts.Seen
+	out.FailedSince = k.failedSince
+	out.AnsweredAt = k.answeredAt
 	return out, nil
+}
+
+// process returns the kubelet's process; nil for none, or an unknown one.
+func (k *Client) process() (process *facts.KubeletProcess, known bool) {
+	if k.opts.Process == nil {
+		return nil, false
+	}
+	process, known = k.opts.Process()
+	if process != nil {
+		k.last = process
+	}
+	return process, known
+}
+
+// keepVersion completes the version: a kubelet has one for as long as its process lives, also
+// while it does not answer.
+func (k *Client) keepVersion(process *facts.KubeletProcess, out *facts.Kubelet) {
+	started := k.versionOf
+	if process != nil {
+		started = process.StartTicks
+	}
+	switch {
+	case out.Version != "":
+		k.version = out.Version
+		k.versionOf = started
+	case started == k.versionOf:
+		out.Version = k.version
+	}
+}
+
+// sampleMetrics reads the metrics, where they are asked for. That it fails is an error only
+// without healthz.
+func (k *Client) sampleMetrics(ctx context.Context, out *facts.Kubelet) error {
+	if k.metrics == nil {
+		return nil
+	}
+	err := k.readMetrics(ctx, out)
+	switch {
+	case err == nil:
+		k.opts.Seen = true
+	case k.healthz == nil:
+		return err
+	default:
+		out.Detail = plain.Cut(err.Error())
+	}
+	return nil
+}
+
+// followProcess samples a kubelet whose healthz is turned off: its process is all that shows.
+func (k *Client) followProcess(process *facts.KubeletProcess, known bool, out *facts.Kubelet) error {
+	switch {
+	case process != nil:
+		k.opts.Seen = true
+		k.answeredAt = out.At
+		return nil
+	case !known:
+		return errors.New("its healthz is turned off (healthzPort 0), and its process cannot be looked for")
+	}
+	out.OK = false
+	out.Refused = true
+	out.Detail = "its process has ended; its healthz is turned off (healthzPort 0)"
+	return nil
+}
+
+// sampleHealthz asks the kubelet's healthz.
+func (k *Client) sampleHealthz(ctx context.Context, process *facts.KubeletProcess, known bool, out *facts.Kubelet) error {
+	err := k.readHealthz(ctx, out)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNeverAnswered) && process == nil && known:
+		return ErrNone
+	case errors.Is(err, errNeverAnswered) && k.silentForLong(process):
+		out.OK = false
+		out.Detail = "connection refused: it has not begun to listen"
+		return nil
+	}
+	return fmt.Errorf("asking %s: %w", k.opts.HealthzURL, err)
+}
+
+// listensAfter is how long after its start a kubelet listens at the latest where nothing
+// holds it up; measured 1.4 to 6 s.
+const listensAfter = 30 * time.Second
+
+// silentForLong reports whether a kubelet should listen at the usual place by now.
+func (k *Client) silentForLong(process *facts.KubeletProcess) bool {
+	usual := k.opts.HealthzURL == DefaultHealthz && process != nil && process.HealthzPort == nil
+	return usual && time.Since(process.Started) > listensAfter
 }
 
 // readHealthz asks the kubelet's healthz. The error says why its state is not known.
@@ -111,57 +209,79 @@ func (k *Client) readHealthz(ctx context.Context, out *facts.Kubelet) error {
 		case !silent || !k.opts.Seen:
 			return why
 		}
-		out.OK, out.Detail = false, why.Error()
+		out.OK = false
+		out.Detail = why.Error()
 		return nil
 	}
 	defer resp.Body.Close()
 	// A body that drips or breaks off is as good as its beginning.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 16<<10))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxHealthz))
 	if err := statusError(resp); err != nil {
 		if resp.StatusCode < http.StatusInternalServerError {
 			return err
 		}
-		out.OK, out.Detail = false, failingChecks(resp.Status, string(body))
+		out.OK = false
+		out.Detail = failingChecks(resp.Status, string(body))
 	}
-	k.opts.Seen, k.answeredAt = true, out.At
+	k.opts.Seen = true
+	k.answeredAt = out.At
 	return nil
 }
+
+// maxHealthz bounds an answer of healthz, in bytes.
+const maxHealthz = 16 << 10
 
 var errNeverAnswered = errors.New("connection refused, and it has never answered: " +
 	"start the kubelet, or say in --kubelet-healthz-url where its healthz is")
 
-// readMetrics reads the kubelet's own last seen, and how its calls that start pods end.
+// readMetrics reads the kubelet's own last seen, how its calls that start pods end, and how
+// its requests to the API server do.
 func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
-	resp, err := k.metrics.get(ctx)
-	var values map[string]float64
-	if err == nil {
-		defer resp.Body.Close()
-		err = statusError(resp)
-	}
-	if err == nil {
-		values, out.Version, err = parseMetrics(resp.Body)
-	}
-	if _, has := values[lastSeenMetric]; err == nil && !has {
-		err = fmt.Errorf("no %s in it: is this a kubelet's /metrics?", lastSeenMetric)
-	}
+	read, err := k.getMetrics(ctx)
 	if err != nil {
 		_, why := k.explain(err)
 		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, why)
 	}
-	now := time.Now()
-	if seen := values[lastSeenMetric]; seen > 0 { // a time that was never set is far below
+	readAt := time.Now()
+	if seen := read.values[lastSeenMetric]; seen > 0 { // a time that was never set is far below
 		// Against the clock of this moment: a step of it afterwards must not make
 		// the kubelet look old.
-		out.LastSeen = now.Add(-max(0, now.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
+		out.LastSeen = readAt.Add(-max(0, readAt.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
 	}
-	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, values, now)
-	k.containers = startCalls(k.containers, "create_container", k.values, values, now)
-	k.values, out.Sandboxes, out.Containers = values, k.sandboxes, k.containers
-	if working, has := values[workingPods]; has { // not before 1.27
-		waiting := max(0, int(working-values[runningPods]))
+	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, read.values, readAt)
+	k.containers = startCalls(k.containers, "create_container", k.values, read.values, readAt)
+	k.api = apiCalls(k.api, k.values, read.values, readAt)
+	k.values = read.values
+	out.Version = read.version
+	out.Sandboxes = k.sandboxes
+	out.Containers = k.containers
+	out.API = k.api
+	working, given := read.values[workingPods]
+	if given { // not before 1.27
+		waiting := max(0, int(working-read.values[runningPods]))
 		out.WaitingPods = &waiting
 	}
 	return nil
+}
+
+// getMetrics requests and parses the kubelet's metrics.
+func (k *Client) getMetrics(ctx context.Context) (metrics, error) {
+	resp, err := k.metrics.get(ctx)
+	if err != nil {
+		return metrics{}, err
+	}
+	defer resp.Body.Close()
+	if err := statusError(resp); err != nil {
+		return metrics{}, err
+	}
+	read, err := parseMetrics(resp.Body)
+	if err != nil {
+		return metrics{}, err
+	}
+	if _, given := read.values[lastSeenMetric]; !given {
+		return metrics{}, fmt.Errorf("no %s in it: is this a kubelet's /metrics?", lastSeenMetric)
+	}
+	return read, nil
 }
 
 var failingCheck = regexp.MustCompile(`(?m)^\s*\[-\](.*?)(: reason withheld)?\s*$`)
@@ -180,7 +300,9 @@ func failingChecks(status, body string) string {
 // explain returns why a request got no answer, and what to do where that is known. silent
 // is true where the kubelet itself gave none.
 func (k *Client) explain(err error) (silent bool, why error) {
-	unknown, name, request := x509.UnknownAuthorityError{}, x509.HostnameError{}, &url.Error{}
+	var unknown x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var request *url.Error
 	switch {
 	case errors.As(err, &unknown):
 		return false, errors.New("its certificate is signed by an unknown authority: a kubelet mostly signs its own; " +
@@ -199,9 +321,6 @@ func (k *Client) explain(err error) (silent bool, why error) {
 	}
 	return false, err
 }
-
-// maxFile is far above any token and any bundle of certificates, in bytes.
-const maxFile = 4 << 20
 
 // Validate checks the values of the kubelet's flags. A file may be missing for a while.
 // The error is one line that names the flag, the value and the allowed ones.
@@ -234,10 +353,14 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 }
 
 // endpoint is one URL of the kubelet with its client, which talks to that host only: it asks
-// no proxy and follows no redirect. It keeps a connection between two samples.
+// no proxy and follows no redirect. It keeps a connection between two samples. The files lie
+// on file systems that may hang: each is read in a slot of its own.
 type endpoint struct {
-	url, tokenFile string
-	client         *http.Client
+	url       string
+	client    *http.Client
+	tokenFile string
+	token     namedFiles
+	ca        namedFiles
 }
 
 func newEndpoint(address string, opts *Options) *endpoint {
@@ -251,7 +374,7 @@ func newEndpoint(address string, opts *Options) *endpoint {
 		e.tokenFile = opts.TokenFile
 		if opts.CAFile != "" {
 			config.InsecureSkipVerify = true //nolint:gosec // verify does it, and allows the pinned certificate
-			config.VerifyConnection = func(s tls.ConnectionState) error { return verify(s, u.Hostname(), opts.CAFile) }
+			config.VerifyConnection = func(s tls.ConnectionState) error { return e.verify(s, u.Hostname(), opts.CAFile) }
 		}
 	}
 	e.client = &http.Client{
@@ -274,11 +397,7 @@ func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
 	req.Header.Set("User-Agent", "plegd")
 	req.Header.Set("Accept", "text/plain")
 	if e.tokenFile != "" {
-		b, err := proc.ReadLimited(e.tokenFile, maxFile)
-		token := strings.TrimSpace(string(b))
-		if err == nil && token == "" {
-			err = fmt.Errorf("%s is empty", e.tokenFile)
-		}
+		token, err := e.readToken(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("reading --kubelet-token-file: %w", err)
 		}
@@ -287,15 +406,28 @@ func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
 	return e.client.Do(req)
 }
 
+func (e *endpoint) readToken(ctx context.Context) (string, error) {
+	b, err := e.token.one(ctx, place{}, e.tokenFile)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("%s is empty", e.tokenFile)
+	}
+	return token, nil
+}
+
 // verify checks the kubelet's certificate: it is one of those in a file, under any
 // name, since a kubelet signs its own for the name of the node; or one of them has signed
 // it for host. The file is read for each connection: the certificate rotates.
-func verify(s tls.ConnectionState, host, caFile string) error {
-	bundle, err := proc.ReadLimited(caFile, maxFile)
+func (e *endpoint) verify(s tls.ConnectionState, host, caFile string) error {
+	bundle, err := e.ca.one(context.Background(), place{}, caFile) // tls gives no context
 	if err != nil {
 		return fmt.Errorf("reading --kubelet-ca-file: %w", err)
 	}
-	leaf, opts := s.PeerCertificates[0], x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool()}
+	leaf := s.PeerCertificates[0]
+	opts := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool()}
 	if !opts.Roots.AppendCertsFromPEM(bundle) {
 		return fmt.Errorf("reading --kubelet-ca-file: %s holds no PEM certificate", caFile)
 	}

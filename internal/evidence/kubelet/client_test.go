@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -21,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
 )
 
@@ -130,8 +133,13 @@ func TestKubeletHealthz(t *testing.T) {
 		t.Errorf("%+v, want it refused", v)
 	}
 	wantErr(t, askKubelet(t, Options{HealthzURL: s.URL}), "never answered: start the kubelet, or say in --kubelet-healthz-url")
-	for runs, want := range map[bool]string{true: "never answered", false: ErrNone.Error()} {
-		wantErr(t, askKubelet(t, Options{HealthzURL: s.URL, Process: func() bool { return runs }}), want)
+	for _, tt := range []struct {
+		process *facts.KubeletProcess
+		known   bool
+		want    string
+	}{{&facts.KubeletProcess{}, true, "never answered"}, {nil, false, "never answered"}, {nil, true, ErrNone.Error()}} {
+		process := func() (*facts.KubeletProcess, bool) { return tt.process, tt.known }
+		wantErr(t, askKubelet(t, Options{HealthzURL: s.URL, Process: process}), tt.want)
 	}
 }
 
@@ -247,20 +255,113 @@ func TestKubeletMetrics(t *testing.T) {
 }
 
 // endless is a kubelet's metrics that never end.
-type endless struct{ read int }
-
-var endlessLines = strings.Repeat(strings.Repeat("x", 99)+"\n", 100)
+type endless struct {
+	lines string
+	read  int
+}
 
 func (e *endless) Read(p []byte) (int, error) {
-	n := copy(p, endlessLines[e.read%len(endlessLines):])
+	n := copy(p, e.lines[e.read%len(e.lines):])
 	e.read += n
 	return n, nil
 }
 
 func TestKubeletMetricsAreBounded(t *testing.T) {
-	r := &endless{}
-	if _, _, err := parseMetrics(r); err == nil || r.read > maxMetrics+maxLine {
-		t.Errorf("read %d bytes, error %v", r.read, err)
+	for line, limit := range map[string]int{
+		strings.Repeat("x", 99):        maxMetrics + maxLine,
+		runningPods + `{a="many"} 1`:   maxWanted + maxLine,
+		strings.Repeat("x", maxLine+1): 2 * maxLine,
+	} {
+		r := &endless{lines: strings.Repeat(line+"\n", 100)}
+		if _, err := parseMetrics(r); err == nil || r.read > limit {
+			t.Errorf("%.20s: read %d bytes, error %v", line, r.read, err)
+		}
+	}
+}
+
+// TestHungFile: while a read of a file hangs, the next one fails at once.
+func TestHungFile(t *testing.T) {
+	var files namedFiles
+	hung, release := make(chan struct{}), make(chan struct{})
+	go func() {
+		_, _ = files.slot.Do(t.Context(), time.Minute, func(context.Context) ([]namedFile, error) {
+			close(hung)
+			<-release
+			return nil, nil
+		})
+	}()
+	<-hung
+	defer close(release)
+	e := &endpoint{tokenFile: "/token"}
+	if _, err := files.one(t.Context(), place{}, "/token"); !errors.Is(err, bounded.ErrBusy) {
+		t.Errorf("%v", err)
+	}
+	if _, err := e.readToken(t.Context()); errors.Is(err, bounded.ErrBusy) {
+		t.Errorf("a hung file holds up another one: %v", err)
+	}
+}
+
+// TestVersionIsKept: a kubelet has one version for as long as its process lives.
+func TestVersionIsKept(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	process := &facts.KubeletProcess{PID: 7, StartTicks: 1}
+	k := askKubelet(t, Options{
+		HealthzURL: s.URL + "/healthz", MetricsURL: s.URL + "/metrics",
+		Process: func() (*facts.KubeletProcess, bool) { return process, true },
+	})
+	f.answer(answers(http.StatusOK, startMetrics(20, 5, 8, 1, 1)))
+	mustGather(t, k)
+	f.answer(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/metrics" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+	})
+	for _, tt := range []struct {
+		started uint64
+		want    string
+	}{{1, "v1.35.4"}, {2, ""}} {
+		process = &facts.KubeletProcess{PID: 7, StartTicks: tt.started}
+		if v := mustGather(t, k); v.Version != tt.want {
+			t.Errorf("started at %d: version %q, want %q", tt.started, v.Version, tt.want)
+		}
+	}
+}
+
+// TestHealthzOff: of a kubelet without healthz the process counts, and one that cannot be
+// looked for has not ended.
+func TestHealthzOff(t *testing.T) {
+	off := 0
+	process, known := &facts.KubeletProcess{PID: 7, HealthzPort: &off}, true
+	k := askKubelet(t, Options{
+		HealthzURL: "http://127.0.0.1:1/healthz", Process: func() (*facts.KubeletProcess, bool) { return process, known },
+	})
+	if v := mustGather(t, k); !v.OK || !v.Seen || v.AnsweredAt.IsZero() {
+		t.Errorf("it runs: %+v", v)
+	}
+	process, known = nil, false
+	wantErr(t, k, "cannot be looked for")
+	known = true
+	if v := mustGather(t, k); v.OK || !v.Refused || !v.Silent() {
+		t.Errorf("it has ended: %+v", v)
+	}
+}
+
+// TestAPICalls: what the kubelet's requests to its API server end with.
+func TestAPICalls(t *testing.T) {
+	at := time.Now()
+	sample := func(ok, refused float64) map[string]float64 {
+		return map[string]float64{apiRequests + "200": ok, apiRequests + "401": refused}
+	}
+	first := apiCalls(facts.APICalls{}, sample(5, 1), sample(6, 2), at)
+	if first.Refused != "" || !first.OKAt.Equal(at) {
+		t.Errorf("one is answered: %+v", first)
+	}
+	second := apiCalls(first, sample(6, 2), sample(6, 3), at.Add(time.Second))
+	if second.Refused != "401" || !second.OKAt.Equal(at) || second.RefusedSince.IsZero() {
+		t.Errorf("none is answered: %+v", second)
+	}
+	if third := apiCalls(second, sample(6, 3), sample(6, 3), at.Add(2*time.Second)); third != second {
+		t.Errorf("none is made: %+v", third)
 	}
 }
 
@@ -493,8 +594,8 @@ func FuzzParseMetrics(f *testing.F) {
 	f.Add([]byte(fmt.Sprintf(someMetrics, 1763696645)))
 	f.Add([]byte("kubelet_pleg_last_seen_seconds{} -1e400\r\n\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		values, _, _ := parseMetrics(strings.NewReader(string(b)))
-		if s := values[lastSeenMetric]; s < 0 || s > maxValue {
+		read, _ := parseMetrics(strings.NewReader(string(b)))
+		if s := read.values[lastSeenMetric]; s < 0 || s > maxValue {
 			t.Errorf("%v is no time of any clock", s)
 		}
 	})

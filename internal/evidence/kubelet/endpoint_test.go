@@ -67,9 +67,9 @@ func FuzzParseEndpoint(f *testing.F) {
 	})
 }
 
-// FuzzReadSettings reads any file in the place of the kubelet's configuration, and
+// FuzzSettings reads any file in the place of the kubelet's configuration, and
 // any arguments as the kubelet's.
-func FuzzReadSettings(f *testing.F) {
+func FuzzSettings(f *testing.F) {
 	f.Add([]byte("containerRuntimeEndpoint: unix:///run/containerd/containerd.sock\n"))
 	f.Add([]byte("a: &a [*a, *a]\n"))
 	f.Add([]byte("--container-runtime-endpoint\x00/run/x.sock\x00--container-runtime-endpoint="))
@@ -79,7 +79,9 @@ func FuzzReadSettings(f *testing.F) {
 			t.Fatal(err)
 		}
 		args := append([]string{"kubelet", "--config=/config.yaml"}, strings.Split(string(b), "\x00")...)
-		if s, endpoint := ReadSettings(root, args); (endpoint != "") != (s.From[facts.SettingEndpoint] != "") || s.NodeStatusPeriod < 0 {
+		r := settingsReader{root: root}
+		s := r.read(t.Context(), 9, "kubelet", args)
+		if (s.Endpoint != "") != (s.From[facts.SettingEndpoint] != "") || s.NodeStatusPeriod < 0 {
 			t.Errorf("%q: %+v", b, s)
 		}
 	})

@@ -24,6 +24,9 @@ type fixture struct {
 	pids int
 }
 
+// rootStatus is a part of the /proc/PID/status of root's processes.
+const rootStatus = "Uid:\t0\t0\t0\t0\nNSpid:\t9\n"
+
 func newFixture(t *testing.T) *fixture {
 	// Short, so that sockets fit below it.
 	root, err := os.MkdirTemp("", "n") //nolint:usetesting // a test's own directory is too long for a socket's path
@@ -58,6 +61,14 @@ func (n *fixture) process(comm string, args ...string) {
 	dir := "/proc/" + string(rune('0'+n.pids))
 	n.file(dir+"/stat", evidencetest.StatLine(n.pids, comm, 'S', 1, 100))
 	n.file(dir+"/cmdline", strings.Join(args, "\x00")+"\x00")
+	n.file(dir+"/status", rootStatus)
+	n.file(dir+"/cgroup", "0::/system.slice/"+comm+".service\n")
+}
+
+// foreign adds a process of another user.
+func (n *fixture) foreign(comm string, args ...string) {
+	n.process(comm, args...)
+	n.file("/proc/"+string(rune('0'+n.pids))+"/status", strings.ReplaceAll(rootStatus, "\t0", "\t1000"))
 }
 
 func (n *fixture) socket(path string) {
@@ -103,13 +114,11 @@ func TestFinderAsksTheKubelet(t *testing.T) {
 		{name: "one dash, space", args: []string{"-container-runtime-endpoint", "/run/k.sock", "--v=2"}, want: byArgs},
 		{name: "the last one counts", args: []string{"--container-runtime-endpoint=/run/first.sock",
 			"--container-runtime-endpoint=/run/k.sock", "--container-runtime-endpoint-x=/run/x.sock"}, want: byArgs},
-		{name: "the flag has no value", args: []string{"--container-runtime-endpoint"},
+		{name: "the flag has no value", args: []string{"--config=" + usual, "--container-runtime-endpoint"},
 			files: map[string]string{usual: config}, want: byFile(usual)},
 		{name: "another configuration", args: []string{"--config=/etc/k/kubelet.yaml"},
 			files: map[string]string{"/etc/k/kubelet.yaml": config, usual: "containerRuntimeEndpoint: /run/wrong.sock\n"},
 			want:  byFile("/etc/k/kubelet.yaml")},
-		{name: "a relative one cannot be read", args: []string{"--config=kubelet.yaml"},
-			files: map[string]string{usual: config}, want: byFile(usual)},
 		{name: "a drop-in", args: []string{"--config-dir=/etc/k.d"},
 			files: map[string]string{"/etc/k.d/sub/1.conf": config}, want: byFile("/etc/k.d/sub/1.conf")},
 		{name: "no kubelet, its configuration", files: map[string]string{usual: config}, want: byFile(usual)},
@@ -118,6 +127,7 @@ func TestFinderAsksTheKubelet(t *testing.T) {
 			n := newFixture(t)
 			n.process("kubelet-helper", "kubelet-helper", "--container-runtime-endpoint=/run/helper.sock")
 			if tt.args != nil {
+				n.foreign("kubelet", "kubelet", "--container-runtime-endpoint=/run/evil.sock") // a lower pid
 				n.process("kubelet", append([]string{"/usr/bin/kubelet"}, tt.args...)...)
 			}
 			for path, content := range tt.files {
@@ -209,7 +219,7 @@ func TestFinderKubeletStuck(t *testing.T) {
 	}
 	f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(context.Context, string) bool { return true }}
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		if got := f.Find(ctx); got.Certain || got.Path != n.root+"/run/containerd/containerd.sock" {
 			t.Errorf("found %+v, want the usual place as a guess", got)
 		}

@@ -22,81 +22,141 @@ const (
 	operations     = "kubelet_runtime_operations_"
 	workingPods    = "kubelet_working_pods"
 	runningPods    = "kubelet_running_pods"
+	apiRequests    = "rest_client_requests_total"
 
-	// maxMetrics bounds an answer: large nodes have a few MB of metrics. maxLine bounds
-	// a line.
+	// maxMetrics bounds an answer in bytes: large nodes have a few MB of metrics. maxLine
+	// bounds a line, and maxWanted the lines of interest: a kubelet has less than 64 KiB.
 	maxMetrics = 32 << 20
 	maxLine    = 64 << 10
+	maxWanted  = 512 << 10
 	// maxValue is beyond all clocks and counts.
 	maxValue = 1 << 33
 )
 
 // prefixes are what the lines of interest begin with. To parse MBs of metrics every few
-// seconds would be the largest cost of plegd.
+// seconds would be the largest cost of plegd. Without its TYPE line each sample is untyped.
 var prefixes = [][]byte{
 	[]byte(lastSeenMetric), []byte(operations + "total"), []byte(operations + "errors_total"),
 	[]byte(operations + "duration_seconds_sum"), []byte(workingPods), []byte(runningPods),
-	[]byte("kubernetes_build_info"),
+	[]byte("kubernetes_build_info"), []byte(apiRequests),
 }
 
-// parseMetrics reads metrics in the text format: those of interest by their name, with the
-// operation behind it where there is one, and the kubelet's version. The pods of
-// kubelet_working_pods are those that are to run.
-func parseMetrics(r io.Reader) (values map[string]float64, version string, err error) {
-	limited := &io.LimitedReader{R: r, N: maxMetrics}
-	lines := bufio.NewScanner(limited)
-	lines.Buffer(nil, maxLine)
-	var interesting bytes.Buffer
-	for lines.Scan() {
-		line := lines.Bytes()
-		if slices.ContainsFunc(prefixes, func(p []byte) bool { return bytes.HasPrefix(line, p) }) {
-			interesting.Write(line)
-			interesting.WriteByte('\n')
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, "", err
-	}
-	if limited.N == 0 {
-		return nil, "", fmt.Errorf("it is larger than %d bytes: see that the URL is the kubelet's", maxMetrics)
+// metrics are those of interest by their name, with the operation or the HTTP code behind it
+// where there is one, and the kubelet's version.
+type metrics struct {
+	values  map[string]float64
+	version string
+}
+
+// parseMetrics reads metrics in the text format. The pods of kubelet_working_pods are those
+// that are to run.
+func parseMetrics(r io.Reader) (metrics, error) {
+	wanted, err := wantedLines(r)
+	if err != nil {
+		return metrics{}, err
 	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(&interesting)
-	values = map[string]float64{}
+	families, err := parser.TextToMetricFamilies(wanted)
+	out := metrics{values: map[string]float64{}}
 	for name, family := range families {
 		for _, sample := range family.GetMetric() {
 			labels := map[string]string{}
 			for _, l := range sample.GetLabel() {
 				labels[l.GetName()] = l.GetValue()
 			}
-			v, wanted := sample.GetUntyped().GetValue(), labels["lifecycle"] == "sync" && labels["config"] == "desired"
-			if !math.IsNaN(v) && v < maxValue && (name != workingPods || wanted) {
-				values[name+labels["operation_type"]] += max(v, 0)
-			}
-			version = cmp.Or(version, plain.Cut(labels["git_version"]))
+			out.add(name, labels, sample.GetUntyped().GetValue())
 		}
 	}
-	return values, version, err
+	return out, err
+}
+
+func (m *metrics) add(name string, labels map[string]string, value float64) {
+	m.version = cmp.Or(m.version, plain.Cut(labels["git_version"]))
+	desired := labels["lifecycle"] == "sync" && labels["config"] == "desired"
+	if math.IsNaN(value) || value >= maxValue || name == workingPods && !desired {
+		return
+	}
+	key := name + labels["operation_type"] + labels["code"]
+	m.values[key] += max(value, 0)
+}
+
+// wantedLines returns the lines of interest.
+func wantedLines(r io.Reader) (*bytes.Buffer, error) {
+	limited := &io.LimitedReader{R: r, N: maxMetrics}
+	lines := bufio.NewScanner(limited)
+	lines.Buffer(nil, maxLine)
+	wanted := &bytes.Buffer{}
+	for lines.Scan() {
+		line := lines.Bytes()
+		if !slices.ContainsFunc(prefixes, func(p []byte) bool { return bytes.HasPrefix(line, p) }) {
+			continue
+		}
+		if wanted.Len()+len(line) >= maxWanted {
+			return nil, fmt.Errorf("more than %d bytes of the few metrics that are read: see that the URL is the kubelet's", maxWanted)
+		}
+		wanted.Write(line)
+		wanted.WriteByte('\n')
+	}
+	if err := lines.Err(); err != nil {
+		return nil, err
+	}
+	if limited.N == 0 {
+		return nil, fmt.Errorf("it is larger than %d bytes: see that the URL is the kubelet's", maxMetrics)
+	}
+	return wanted, nil
 }
 
 // startCalls returns the kubelet's calls of an operation that have failed since one last
-// succeeded, nil for none: last as of the sample before, whose metrics before are. Counters
-// that fall are those of another kubelet.
-func startCalls(
-	last *facts.StartCalls, operation string, before, now map[string]float64, at time.Time,
-) *facts.StartCalls {
-	rise := func(counter string) float64 {
-		return now[operations+counter+operation] - before[operations+counter+operation]
+// succeeded, nil for none: last as of the previous sample. Counters that fall are those of
+// another kubelet.
+func startCalls(last *facts.StartCalls, operation string, previous, values map[string]float64, sampledAt time.Time) *facts.StartCalls {
+	increase := func(counter string) float64 {
+		return values[operations+counter+operation] - previous[operations+counter+operation]
 	}
-	ended, failed := rise("total"), rise("errors_total")
+	total := increase("total")
+	failed := increase("errors_total")
 	switch {
-	case before == nil, ended < 0, failed < 0, ended > failed:
+	case previous == nil, total < 0, failed < 0, total > failed:
 		return nil
 	case failed == 0:
 		return last
 	}
-	calls := *cmp.Or(last, &facts.StartCalls{Since: at})
-	calls.Errors, calls.LastError = calls.Errors+int(failed), at
-	calls.Longest = max(calls.Longest, time.Duration(rise("duration_seconds_sum")/failed*float64(time.Second)))
+	calls := facts.StartCalls{Since: sampledAt}
+	if last != nil {
+		calls = *last
+	}
+	calls.Errors += int(failed)
+	calls.LastError = sampledAt
+	mean := time.Duration(increase("duration_seconds_sum") / failed * float64(time.Second))
+	calls.Longest = max(calls.Longest, mean)
 	return &calls
+}
+
+// apiCalls returns how the kubelet's requests to the API server ended: last as of the
+// previous sample. Counters that fall are those of another kubelet.
+func apiCalls(last facts.APICalls, previous, values map[string]float64, sampledAt time.Time) facts.APICalls {
+	if previous == nil {
+		return last
+	}
+	rises := func(codes ...string) bool {
+		return slices.ContainsFunc(codes, func(code string) bool {
+			return values[apiRequests+code] > previous[apiRequests+code]
+		})
+	}
+	if rises("200", "201", "202", "409") {
+		last.Refused = ""
+		last.RefusedSince = time.Time{}
+		last.OKAt = sampledAt
+		return last
+	}
+	for _, code := range []string{"401", "403", "<error>"} {
+		if !rises(code) {
+			continue
+		}
+		last.Refused = code
+		if last.RefusedSince.IsZero() {
+			last.RefusedSince = sampledAt
+		}
+	}
+	return last
 }

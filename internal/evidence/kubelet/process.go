@@ -15,15 +15,22 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
+	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// searchInterval is the age of the process table that a search accepts, and firstSearch
-// while no kubelet has been seen.
 const (
+	// searchInterval is the age of the process table that a search accepts, and firstSearch
+	// while no kubelet has been seen.
 	searchInterval = 5 * time.Second
 	firstSearch    = 30 * time.Second
+	// readAgainAfter is the time between two attempts to read settings that could not be read.
+	readAgainAfter = 10 * time.Second
+	// socketTimeout limits the look at sockets' files.
+	socketTimeout = time.Second
 )
 
 // ErrNone is returned where the node has no kubelet.
@@ -34,14 +41,19 @@ type Process struct {
 	ProcFS string
 	Table  *proc.Table
 	// Endpoint returns the path of the watched runtime's socket and Runtime its process, ""
-	// and 0 while unknown: a kubelet that is set to another socket, or is in another network
-	// namespace, is not this node's.
+	// and 0 while unknown: a kubelet in another network namespace is not this node's.
 	Endpoint func() string
 	Runtime  func() int
+	// Pinned is true where the user has named the socket: a kubelet that is set to another
+	// one is not this runtime's. Without it the kubelet decides which one is watched.
+	Pinned bool
 
-	id    proc.ID
-	known *facts.KubeletProcess
-	unit  atomic.Pointer[string]
+	id       proc.ID
+	known    *settings // of the process id, nil for none
+	readAt   time.Time
+	settings settingsReader
+	sockets  sockets
+	unit     atomic.Pointer[string]
 }
 
 // Unit returns the systemd service that runs the kubelet, or ran the last one, without ".service";
@@ -53,72 +65,151 @@ func (k *Process) Unit() string {
 	return ""
 }
 
-// serviceOf returns the systemd service of a process, without ".service"; "" for none.
-func serviceOf(procfs string, pid int) (service string) {
-	cgroup, err := proc.ReadFile(proc.Path(procfs, pid, "cgroup"))
-	if err != nil {
-		return ""
-	}
-	for name := range strings.SplitSeq(proc.ParseCgroups(cgroup).Main(), "/") {
-		if unit, ok := strings.CutSuffix(name, ".service"); ok {
-			service = unit
+// Sample returns the kubelet's process; ErrNone where there is none. Arguments and files
+// are read once for each start, and again while a file cannot be read.
+func (k *Process) Sample(ctx context.Context) (*facts.KubeletProcess, error) {
+	k.settings.procfs = k.ProcFS
+	if k.known == nil {
+		maxAge := firstSearch
+		if k.id.PID != 0 {
+			maxAge = searchInterval
 		}
+		return k.search(ctx, maxAge)
 	}
-	return service
+	p, err := k.Table.Alive(k.id.PID)
+	if err != nil || p.ID() != k.id {
+		k.known = nil
+		return k.search(ctx, 0)
+	}
+	if k.known.Problem != "" && time.Since(k.readAt) >= readAgainAfter {
+		k.keep(p, k.read(ctx, p))
+	}
+	return &k.known.KubeletProcess, nil
 }
 
-// Sample returns the kubelet's process; ErrNone where there is none. Arguments and files
-// are read once for each start.
-func (k *Process) Sample(ctx context.Context) (*facts.KubeletProcess, error) {
-	maxAge := firstSearch
-	if k.id.PID != 0 {
-		maxAge = searchInterval
-	}
-	if k.known != nil {
-		if p, err := k.Table.Alive(k.id.PID); err == nil && p.ID() == k.id {
-			return k.known, nil
-		}
-		k.known, maxAge = nil, 0
-	}
-	found, err := k.find(ctx, max(k.Runtime(), 1), maxAge)
+// search looks for the kubelet in a process table of at most an age.
+func (k *Process) search(ctx context.Context, maxAge time.Duration) (*facts.KubeletProcess, error) {
+	proved, doubt, err := k.find(ctx, max(k.Runtime(), 1), maxAge)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range found {
-		args := Args(p.Comm, k.Table.Args(p.ID()))
-		v, endpoint := ReadSettings("", args)
-		path, err := ParseEndpoint(endpoint)
-		watched := k.Endpoint()
-		unclear := len(found) > 1 && (endpoint == "" || watched == "")
-		if another := err == nil && watched != "" && path != watched; args == nil || unclear || another {
-			continue
+	for _, p := range proved {
+		found := k.read(ctx, p)
+		if found != nil && k.watched(ctx, found, len(proved)) {
+			k.keep(p, found)
+			return &found.KubeletProcess, nil
 		}
-		v.PID, v.Started, v.StartTicks = p.PID, proc.StartedAt(time.Now(), proc.Uptime(), p.Start), p.Start
-		k.known, k.id = &v, p.ID()
-		k.unit.Store(new(serviceOf(k.ProcFS, p.PID)))
-		return k.known, nil
+	}
+	if len(proved) == 0 && doubt != nil {
+		return nil, doubt
 	}
 	return nil, ErrNone
 }
 
-// find returns the kubelets that share the network namespace of a process and are no
-// pod's: every pod is in a cgroup below kubepods or kubepods.slice.
-func (k *Process) find(ctx context.Context, beside int, maxAge time.Duration) (out []proc.Process, err error) {
+// keep keeps the settings of the kubelet.
+func (k *Process) keep(p proc.Process, found *settings) {
+	if found == nil {
+		return
+	}
+	k.id = p.ID()
+	k.known = found
+	k.readAt = time.Now()
+	k.unit.Store(new(strings.TrimSuffix(found.Unit, ".service")))
+}
+
+// read reads the settings of a process; nil while its arguments cannot be read.
+func (k *Process) read(ctx context.Context, p proc.Process) *settings {
+	args := k.Table.Args(p.ID())
+	if args == nil {
+		return nil
+	}
+	found := k.settings.read(ctx, p.PID, p.Comm, args)
+	found.PID = p.PID
+	found.Started = proc.StartedAt(time.Now(), proc.Uptime(), p.Start)
+	found.StartTicks = p.Start
+	cgroup, _ := proc.ReadFile(proc.Path(k.ProcFS, p.PID, "cgroup")) // without it there is no unit
+	found.Unit = unit(proc.ParseCgroups(cgroup).Main())
+	return &found
+}
+
+// unit returns the systemd unit of a cgroup, "" for none.
+func unit(path string) string {
+	out := ""
+	for part := range strings.SplitSeq(path, "/") {
+		if strings.HasSuffix(part, ".service") {
+			out = part
+		}
+	}
+	return out
+}
+
+// watched reports whether a kubelet is that of the watched runtime. kubelets is how many
+// there are.
+func (k *Process) watched(ctx context.Context, found *settings, kubelets int) bool {
+	watched := k.Endpoint()
+	if found.Endpoint == "" || watched == "" {
+		return kubelets == 1
+	}
+	path, err := ParseEndpoint(found.Endpoint)
+	switch {
+	case err != nil, path == watched, !k.Pinned && kubelets == 1:
+		return true
+	}
+	return k.sockets.equal(ctx, found.tree.root+path, watched)
+}
+
+// find returns the kubelets that share the network namespace of a process and are proved to
+// be the node's own, by ascending pid. doubt says why another one is not; nil for none.
+func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (proved []proc.Process, doubt, err error) {
 	all, err := k.Table.Processes(ctx, maxAge)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	first, _ := k.Table.Identify(ctx, 1) // without it no process is proved
 	for _, p := range all.ByPID {
-		if p.Kind() != proc.KindKubelet || !proc.SharesNamespaces(k.ProcFS, p.PID, beside, "net") {
+		if p.Kind() != proc.KindKubelet || !proc.SharesNamespaces(k.ProcFS, p.PID, peer, "net") {
 			continue
 		}
-		cgroup, _ := proc.ReadFile(proc.Path(k.ProcFS, p.PID, "cgroup")) // what cannot be read is no pod's
-		if !strings.Contains(string(cgroup), "/kubepods") {
-			out = append(out, p)
+		id, err := k.Table.Identify(ctx, p.PID)
+		if err != nil {
+			continue // it has ended, or is another one by now
 		}
+		answer := family.Kubelet(id, first)
+		if !answer.Proven() {
+			doubt = fmt.Errorf("pid %d (%s) is not taken for the node's kubelet: %s", p.PID, plain.Text(p.Comm), answer.Refused)
+			continue
+		}
+		proved = append(proved, p)
 	}
-	slices.SortFunc(out, func(a, b proc.Process) int { return a.PID - b.PID })
-	return out, nil
+	slices.SortFunc(proved, func(a, b proc.Process) int { return a.PID - b.PID })
+	return proved, doubt, nil
+}
+
+// sockets looks at sockets' files, whose file system may hang. The zero value is ready for use.
+type sockets struct {
+	slot bounded.Slot[bool]
+}
+
+// equal reports whether two paths lead to one socket, as /var/run and /run do.
+func (s *sockets) equal(ctx context.Context, first, second string) bool {
+	equal, err := s.slot.Do(ctx, socketTimeout, func(context.Context) (bool, error) {
+		a, err := os.Stat(first)
+		if err != nil {
+			return false, err
+		}
+		b, err := os.Stat(second)
+		return err == nil && os.SameFile(a, b), err
+	})
+	return err == nil && equal
+}
+
+// exists reports whether there is a socket at a path.
+func (s *sockets) exists(ctx context.Context, path string) bool {
+	found, err := s.slot.Do(ctx, socketTimeout, func(context.Context) (bool, error) {
+		info, err := os.Stat(path)
+		return err == nil && info.Mode()&os.ModeSocket != 0, err
+	})
+	return err == nil && found
 }
 
 const maxSocketPath = 107 // of sun_path without its terminating zero, unix(7)
@@ -165,47 +256,83 @@ type Finder struct {
 	kubelet Process
 }
 
-// Find looks where the kubelet looks: at its process's arguments and configuration,
-// then, with Serves, at the usual places. Where the kubelet's arguments cannot be read in
-// time, the rest is only a guess.
-func (f *Finder) Find(ctx context.Context) (found Found) {
+// Find looks where the kubelet looks: at its process's arguments and configuration, then,
+// with Serves, at the usual places. Where the kubelet's arguments cannot be read in time, the
+// rest is only a guess.
+func (f *Finder) Find(ctx context.Context) Found {
 	if f.kubelet.Table == nil {
 		f.kubelet = Process{ProcFS: f.ProcFS, Table: proc.NewTable(f.ProcFS)}
+		f.kubelet.settings = settingsReader{procfs: f.ProcFS, root: f.Root}
 	}
-	searched := func(place string) { found.Searched = append(found.Searched, place) }
-	var args []string
-	kubelets, _ := f.kubelet.find(ctx, 1, 0) // no /proc, no kubelet
-	if len(kubelets) > 0 {
-		if args = Args(kubelets[0].Comm, f.kubelet.Table.Args(kubelets[0].ID())); args == nil {
-			searched("the arguments of the kubelet's process: not readable in time")
-		}
-	}
-	v, endpoint := ReadSettings(f.Root, args)
-	if v.Problem != "" {
-		searched(v.Problem)
-	}
-	if endpoint != "" {
-		from := v.From[facts.SettingEndpoint]
-		path, err := ParseEndpoint(endpoint)
-		if err == nil {
-			return Found{Endpoint: facts.Endpoint{Path: path, Source: from}, Certain: len(kubelets) == 0 || args != nil}
-		}
-		searched(from + ": " + err.Error())
-	}
-	if f.Serves == nil {
-		return found
-	}
-	for _, path := range usualSockets {
-		info, err := os.Stat(f.Root + path)
-		switch {
-		case err != nil || info.Mode()&os.ModeSocket == 0:
-			searched(path)
-		case f.Serves(ctx, f.Root+path):
-			const first = "the first usual place that serves runtime.v1"
-			return Found{Endpoint: facts.Endpoint{Path: f.Root + path, Source: first}, Serves: true}
-		case found.Path == "":
-			found.Path, found.Source = f.Root+path, "the first usual place where there is a socket"
-		}
+	found := f.named(ctx)
+	if found.Path == "" && f.Serves != nil {
+		f.usual(ctx, &found)
 	}
 	return found
+}
+
+// named returns the socket that the kubelet names or, without one, its usual configuration.
+func (f *Finder) named(ctx context.Context) Found {
+	var found Found
+	set, certain := f.read(ctx, &found)
+	if set.Problem != "" {
+		found.Searched = append(found.Searched, set.Problem)
+	}
+	if set.Endpoint == "" {
+		return found
+	}
+	source := set.From[facts.SettingEndpoint]
+	path, err := ParseEndpoint(set.Endpoint)
+	switch {
+	case err == nil:
+		return Found{Endpoint: facts.Endpoint{Path: path, Source: source}, Certain: certain}
+	case source != fromArguments: // the value is a part of a file
+		err = errEndpoint
+	}
+	found.Searched = append(found.Searched, source+": "+err.Error())
+	return found
+}
+
+var errEndpoint = errors.New("containerRuntimeEndpoint is not the path of a unix socket")
+
+// read reads the settings of the node's kubelet, or without one the usual configuration file.
+// certain is false where the kubelet's arguments cannot be read in time.
+func (f *Finder) read(ctx context.Context, found *Found) (set settings, certain bool) {
+	k := &f.kubelet
+	proved, doubt, _ := k.find(ctx, 1, 0) // without /proc there is no kubelet
+	if len(proved) == 0 {
+		if doubt != nil {
+			found.Searched = append(found.Searched, doubt.Error())
+		}
+		return k.settings.read(ctx, 0, "", nil), true
+	}
+	named := k.read(ctx, proved[0])
+	if named == nil {
+		found.Searched = append(found.Searched, "the arguments of the kubelet's process: not readable in time")
+		return k.settings.read(ctx, 0, "", nil), false
+	}
+	return *named, true
+}
+
+// SameSocket reports whether two paths lead to one socket, as /var/run and /run do.
+func (f *Finder) SameSocket(ctx context.Context, first, second string) bool {
+	return first == second || first != "" && second != "" && f.kubelet.sockets.equal(ctx, f.Root+first, f.Root+second)
+}
+
+// usual looks for a socket at the usual places.
+func (f *Finder) usual(ctx context.Context, found *Found) {
+	for _, usual := range usualSockets {
+		path := f.Root + usual
+		switch {
+		case !f.kubelet.sockets.exists(ctx, path):
+			found.Searched = append(found.Searched, usual)
+		case f.Serves(ctx, path):
+			const source = "the first usual place that serves runtime.v1"
+			*found = Found{Endpoint: facts.Endpoint{Path: path, Source: source}, Serves: true}
+			return
+		case found.Path == "":
+			found.Path = path
+			found.Source = "the first usual place where there is a socket"
+		}
+	}
 }

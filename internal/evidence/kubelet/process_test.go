@@ -5,8 +5,10 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/evidencetest"
 )
@@ -18,16 +20,17 @@ func TestProcess(t *testing.T) {
 		name, comm, netns, cgroup string
 		args                      []string
 		found                     bool
+		doubt                     string // in the error; "" for ErrNone
 	}{
-		{"kubelet", "kubelet", "net:[1]", "0::/system.slice/kubelet.service\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, true},
-		{"of kind, in a network namespace of its own", "kubelet", "net:[2]", "0::/system.slice/docker-1.scope\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, false},
-		{"a pod's", "kubelet", "net:[1]", "0::/kubepods.slice/x\n", []string{"kubelet"}, false},
-		{"a pod's, by v1", "kubelet", "net:[1]", "9:memory:/kubepods/besteffort/pod1/2\n", []string{"kubelet"}, false},
-		{"of another runtime", "kubelet", "net:[1]", "0::/\n", []string{"kubelet", "--container-runtime-endpoint=/run/crio/crio.sock"}, false},
-		{"k3s", "k3s-server", "net:[1]", "0::/\n", []string{"k3s", "server", "--container-runtime-endpoint", endpoint}, true},
-		{"k3s beside another containerd", "k3s-agent", "net:[1]", "0::/\n", []string{"k3s", "agent"}, false},
-		{"microk8s", "kubelite", "net:[1]", "0::/\n", []string{"kubelite"}, true},
-		{"no kubelet", "bash", "net:[1]", "0::/\n", []string{"bash"}, false},
+		{"kubelet", "kubelet", "net:[1]", "0::/system.slice/kubelet.service\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, true, ""},
+		{"of kind, in a network namespace of its own", "kubelet", "net:[2]", "0::/system.slice/docker-1.scope\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, false, ""},
+		{"a pod's", "kubelet", "net:[1]", "0::/kubepods.slice/x\n", []string{"kubelet"}, false, "is a container's"},
+		{"a pod's, by v1", "kubelet", "net:[1]", "9:memory:/kubepods/besteffort/pod1/2\n", []string{"kubelet"}, false, "is a container's"},
+		{"of another runtime", "kubelet", "net:[1]", "0::/\n", []string{"kubelet", "--container-runtime-endpoint=/run/crio/crio.sock"}, false, ""},
+		{"k3s", "k3s-server", "net:[1]", "0::/\n", []string{"k3s", "server", "--container-runtime-endpoint", endpoint}, true, ""},
+		{"k3s beside another containerd", "k3s-agent", "net:[1]", "0::/\n", []string{"k3s", "agent"}, false, ""},
+		{"microk8s", "kubelite", "net:[1]", "0::/\n", []string{"kubelite"}, true, ""},
+		{"no kubelet", "bash", "net:[1]", "0::/\n", []string{"bash"}, false, ""},
 	} {
 		root := t.TempDir()
 		write := func(pid int, comm, netns, cgroup string, args []string) {
@@ -38,6 +41,7 @@ func TestProcess(t *testing.T) {
 			}
 			evidencetest.WriteTree(t, root, map[string]string{
 				dir + "/stat": evidencetest.StatLine(pid, comm, 'S', 1, 100), dir + "/cgroup": cgroup, dir + "/cmdline": line, dir + "/ns/x": "",
+				dir + "/status": rootStatus,
 			})
 			if err := os.Symlink(netns, root+"/"+dir+"/ns/net"); err != nil {
 				t.Fatal(err)
@@ -47,9 +51,10 @@ func TestProcess(t *testing.T) {
 		write(5, "containerd", "net:[1]", "0::/\n", nil)
 		write(9, tt.comm, tt.netns, tt.cgroup, tt.args)
 		for _, runtime := range []int{0, 5} {
-			k := &Process{ProcFS: root, Table: proc.NewTable(root), Endpoint: func() string { return endpoint }, Runtime: func() int { return runtime }}
+			k := &Process{ProcFS: root, Table: proc.NewTable(root), Pinned: true, Endpoint: func() string { return endpoint }, Runtime: func() int { return runtime }}
 			v, err := k.Sample(t.Context())
-			if tt.found != (err == nil && v.PID == 9) || !tt.found && !errors.Is(err, ErrNone) {
+			doubted := tt.doubt != "" && err != nil && strings.Contains(err.Error(), tt.doubt)
+			if tt.found != (err == nil && v.PID == 9) || !tt.found && !doubted && !errors.Is(err, ErrNone) {
 				t.Errorf("%s, runtime %d: %+v, %v", tt.name, runtime, v, err)
 			}
 			service := ""
@@ -63,11 +68,40 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestArgs: the kubelet's arguments within those of k3s.
-func TestArgs(t *testing.T) {
-	got := Args("k3s-server", []string{"k3s", "server", "--kubelet-arg=node-status-update-frequency=4s", "--kubelet-arg", "v=2"})
-	want := []string{"k3s", "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns, "--node-status-update-frequency=4s", "--v=2"}
+// TestK3sArguments: the kubelet's arguments within those of k3s.
+func TestK3sArguments(t *testing.T) {
+	got := k3sArguments([]string{"k3s", "server", "--kubelet-arg=node-status-update-frequency=4s", "--kubelet-arg", "v=2"})
+	want := []string{"k3s", "--container-runtime-endpoint=" + k3sEndpoint, "--config-dir=" + k3sDropIns, "--kubeconfig=" + k3sKubeconfig, "--node-status-update-frequency=4s", "--v=2"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestSameSocket: two spellings of one socket are one, and a kubelet without a pinned socket
+// decides.
+func TestSameSocket(t *testing.T) {
+	dir := t.TempDir()
+	evidencetest.ListenAt(t, dir+"/a.sock", 1)
+	evidencetest.ListenAt(t, dir+"/b.sock", 1)
+	if err := os.Symlink(dir, dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		endpoint string
+		pinned   bool
+		kubelets int
+		want     bool
+	}{
+		{dir + "/link/a.sock", true, 2, true},
+		{dir + "/b.sock", true, 1, false},
+		{dir + "/b.sock", false, 1, true},
+		{dir + "/b.sock", false, 2, false},
+		{"", false, 2, false},
+	} {
+		k := &Process{Pinned: tt.pinned, Endpoint: func() string { return dir + "/a.sock" }}
+		found := &settings{KubeletProcess: facts.KubeletProcess{Endpoint: tt.endpoint}}
+		if got := k.watched(t.Context(), found, tt.kubelets); got != tt.want {
+			t.Errorf("%+v: %t", tt, got)
+		}
 	}
 }
