@@ -121,17 +121,18 @@ func (w *view) chainEvidence(id string) (out lines) {
 }
 
 // chainOf returns the wait chain where it is about a reason: one of a process may be about the previous reason.
-func (w *view) chainOf(id string) *facts.Chain {
+// hop is the socket of the reason's hop.
+func (w *view) chainOf(id, hop string) *facts.Chain {
 	c := w.chain()
-	if pid := Subject(w.f.At(w.verdict.Hop), id); c.First().Kind != facts.KindCall && c.First().PID != pid {
+	if c.First().Kind != facts.KindCall && c.First().PID != Subject(w.f.At(hop), id) {
 		return nil
 	}
 	return c
 }
 
 // chainNext is the first step for the culprit of the chain; "" where there is none.
-func (w *view) chainNext(id string) string {
-	c := w.chainOf(id)
+func (w *view) chainNext(id, hop string) string {
+	c := w.chainOf(id, hop)
 	culprit := c.Culprit()
 	if culprit == nil || c.First().Kind == facts.KindCall && w.chainCause() != id &&
 		(c.Link(facts.KindMount) == nil || id != w.chainSymptom()) {

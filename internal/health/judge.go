@@ -13,54 +13,32 @@ import (
 	"github.com/plegd/plegd/internal/kubelet"
 )
 
-// Judge makes the verdict of the facts at now. previous is the verdict before it, nil for the first: it has since when
+// Judge makes the verdict of the facts at a moment. previous is the verdict before it, nil for the first: it has since when
 // a state or a reason is active, and keeps a reason from flapping at its threshold.
-func Judge(f *facts.Facts, now time.Time, previous *facts.Verdict) *facts.Verdict {
-	w, at := newView(f, now, previous), facts.Snapshot{At: now}
-	k := w.kubelet
-	v := &facts.Verdict{
-		PLEGHealthy: k.PLEGHealthy, SyncLoopAllowed: k.SyncLoopAllowed,
-		Predicted: facts.Predicted{RulesOK: k.NodeReady, Started: f.KubeletStarted},
-		LastSeen:  f.Relist.LastSeen, LastSeenAge: at.Age(f.Relist.LastSeen),
-		ModelledLastSeen: f.Modelled.LastSeen, ModelledAge: at.Age(f.Modelled.LastSeen),
-		Threshold: f.Config.RelistThreshold, Since: now, Active: []facts.Active{},
-	}
-	seen := w.observations()
-	w.starting = kubelet.Starting(f, now, seen)
-	w.verdict, w.all = v, []*view{w}
+func Judge(f *facts.Facts, moment time.Time, previous *facts.Verdict) *facts.Verdict {
+	w := newView(f, moment, previous)
+	views := []*view{w}
 	for i := range f.Evidence.Hops {
-		w.all = append(w.all, newView(f.At(f.Evidence.Hops[i].Socket), now, previous))
+		views = append(views, newView(f.At(f.Evidence.Hops[i].Socket), moment, previous))
 	}
+	v := newVerdict(w)
 	if w.firstAttemptMade() {
-		matchRows(v, w, false)
-		holdPrimary(v, w)
-		for _, a := range v.Active {
-			if l := reasonOf(a.ID).Layer; a.Severity == facts.SeverityCritical && (w.critical == 0 || l < w.critical) {
-				w.critical = l
-			}
-		}
+		v.Active = holdPrevious(matchRows(views), w)
 	}
-	matchRows(v, w, true)
+	v.Active = matchFallbacks(v.Active, w)
 	rankReasons(v, w)
-	if c := w.chainOf(v.Reason); c.First().Kind != "" {
-		v.Chain, v.ChainEnd, v.Culprit = c.Links, c.Unknown, c.Culprit()
+	c := w.chainOf(v.Reason, v.Hop)
+	if c.First().Kind != "" {
+		v.Chain = c.Links
+		v.ChainEnd = c.Unknown
+		v.Culprit = c.Culprit()
 	}
-	v.Next = nextStep(v, w)
-
-	switch {
-	case cannotSee(v, w):
-		v.State = facts.StateUnknown
+	v.Next = nextStep(v, views)
+	v.State = stateOf(v, w)
+	if v.State == facts.StateUnknown {
 		v.NodeReady = previous == nil || previous.NodeReady // as it was last known
-	case w.starting:
-		v.State = facts.StateStarting
-	case !k.NodeReady:
-		v.State = facts.StateUnhealthy
-	case hasReason(v):
-		v.State = facts.StateDegraded
-	default:
-		v.State = facts.StateHealthy
 	}
-	kubelet.Predict(v, f, now, seen)
+	kubelet.Predict(v, f, moment, w.observations())
 	v.Steps = stepsOf(v, f)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
@@ -68,23 +46,65 @@ func Judge(f *facts.Facts, now time.Time, previous *facts.Verdict) *facts.Verdic
 	return v
 }
 
-// next is what to do next: the row's with this node's own values, the wait chain's, or the general one of the page.
-func nextStep(v *facts.Verdict, w *view) (next string) {
+// newVerdict returns a verdict with what does not depend on reasons.
+func newVerdict(w *view) *facts.Verdict {
+	f := w.f
+	snapshot := facts.Snapshot{At: w.now}
+	return &facts.Verdict{
+		PLEGHealthy:      w.kubelet.PLEGHealthy,
+		SyncLoopAllowed:  w.kubelet.SyncLoopAllowed,
+		Predicted:        facts.Predicted{RulesOK: w.kubelet.NodeReady, Started: f.KubeletStarted},
+		LastSeen:         f.Relist.LastSeen,
+		LastSeenAge:      snapshot.Age(f.Relist.LastSeen),
+		ModelledLastSeen: f.Modelled.LastSeen,
+		ModelledAge:      snapshot.Age(f.Modelled.LastSeen),
+		Threshold:        f.Config.RelistThreshold,
+		Since:            w.now,
+		Active:           []facts.Active{},
+	}
+}
+
+// stateOf returns the verdict in one word.
+func stateOf(v *facts.Verdict, w *view) facts.State {
+	switch {
+	case cannotSee(v, w):
+		return facts.StateUnknown
+	case w.starting:
+		return facts.StateStarting
+	case !w.kubelet.NodeReady:
+		return facts.StateUnhealthy
+	case hasReason(v.Active):
+		return facts.StateDegraded
+	}
+	return facts.StateHealthy
+}
+
+// nextStep returns what to do next: the row's step with this node's own values, the wait chain's, or the page's.
+func nextStep(v *facts.Verdict, views []*view) string {
 	if v.Reason == "" {
 		return ""
 	}
-	at, r := w, reasonOf(v.Reason)
-	if i := slices.IndexFunc(w.all, func(of *view) bool { return of.f.Evidence.Socket == v.Hop }); i > 0 {
-		at = w.all[i]
+	w := viewOf(views, v.Hop)
+	r := reasonOf(v.Reason)
+	next := ""
+	if r.NodeNext != nil {
+		next = r.NodeNext(w)
 	}
-	if r.next != nil {
-		next = r.next(at)
-	}
-	next = cmp.Or(next, w.chainNext(r.ID), pageNext(at.f, r, v.Chain))
-	if h := at.hop; h != nil {
+	next = cmp.Or(next, views[0].chainNext(r.ID, v.Hop), pageNext(w.f, r, v.Chain))
+	if h := w.hop; h != nil {
 		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.Name(), next, h.Caution))
 	}
 	return next
+}
+
+// viewOf returns the view of the hop at a socket, the runtime's for "".
+func viewOf(views []*view, socket string) *view {
+	for _, w := range views[1:] {
+		if w.hop.Socket == socket {
+			return w
+		}
+	}
+	return views[0]
 }
 
 // pageNext is the Next of a reason's page with the node's values, or the page's one line where the node does not show them all.
@@ -95,28 +115,75 @@ func pageNext(f *facts.Facts, r *Reason, chain []facts.Link) string {
 	return strings.ToUpper(r.NextLine[:1]) + r.NextLine[1:] + "."
 }
 
-// match activates the reasons that rows find, at the first hop: those that stand for themselves, or the fallbacks.
-func matchRows(v *facts.Verdict, w *view, last bool) {
+// matchRows returns the reasons that match, each at the first hop of the CRI call path at which it does.
+func matchRows(views []*view) []facts.Active {
+	active := []facts.Active{}
 	for i := range table {
-		r := &table[i]
-		for _, at := range w.all {
-			if r.is(fallback) != last || at.hop == nil && w.waitsForHops(r.ID) || at.hop != nil && !r.is(onHops) {
-				continue
-			}
-			evidence := r.match(at)
-			if evidence == nil {
-				continue
-			}
-			if at.hop != nil {
-				evidence = slices.Insert(evidence, 0, "behind the runtime: "+at.hop.Name())
-			}
-			v.Active = append(v.Active, activated(at, r, evidence))
-			break
+		if a := matchRow(&table[i], views); a != nil {
+			active = append(active, *a)
 		}
 	}
+	return active
 }
 
-// blind reports whether plegd cannot reach a runtime that others can, and nothing else is known to be wrong.
+// matchRow returns a reason where it matches, else nil.
+func matchRow(r *Reason, views []*view) *facts.Active {
+	for _, w := range views {
+		if r.Match == nil || !r.appliesTo(w) {
+			continue
+		}
+		evidence := r.Match(w)
+		if evidence == nil {
+			continue
+		}
+		if w.hop != nil {
+			evidence = slices.Insert(evidence, 0, "behind the runtime: "+w.hop.Name())
+		}
+		return activated(w, r, evidence)
+	}
+	return nil
+}
+
+// findings are what the rows that are asked first have found.
+type findings struct {
+	problem  bool        // a reason that is more than information
+	critical facts.Layer // the lowest layer that has a critical reason, 0 for none
+}
+
+func findingsOf(active []facts.Active) findings {
+	out := findings{problem: hasReason(active)}
+	for _, a := range active {
+		layer := reasonOf(a.ID).Layer
+		if a.Severity == facts.SeverityCritical && (out.critical == 0 || layer < out.critical) {
+			out.critical = layer
+		}
+	}
+	return out
+}
+
+// matchFallbacks appends the reasons that match for what the active ones do not explain.
+func matchFallbacks(active []facts.Active, w *view) []facts.Active {
+	for i := range table {
+		r := &table[i]
+		if r.Fallback == nil {
+			continue
+		}
+		if evidence := r.Fallback(w, findingsOf(active)); evidence != nil {
+			active = append(active, *activated(w, r, evidence))
+		}
+	}
+	return active
+}
+
+// appliesTo reports whether the reason is asked of the runtime, or of the hop that a view is of.
+func (r *Reason) appliesTo(w *view) bool {
+	if w.hop != nil {
+		return r.OnHops
+	}
+	return !w.waitsForHops(r.ID)
+}
+
+// cannotSee reports whether plegd cannot reach a runtime that others can, and nothing else is known to be wrong.
 func cannotSee(v *facts.Verdict, w *view) bool {
 	held := w.previous != nil && w.previous.State == facts.StateUnknown && v.Reason == w.previous.Reason
 	return (held || w.blind()) && !slices.ContainsFunc(v.Active, func(a facts.Active) bool {
@@ -130,25 +197,29 @@ func (w *view) blind() bool {
 }
 
 // hasReason reports whether a reason is active that is more than information.
-func hasReason(v *facts.Verdict) bool {
-	return slices.ContainsFunc(v.Active, func(a facts.Active) bool { return a.Severity != facts.SeverityInfo })
+func hasReason(active []facts.Active) bool {
+	return slices.ContainsFunc(active, func(a facts.Active) bool { return a.Severity != facts.SeverityInfo })
 }
 
 // CloserLook reports whether to sample the node more often: not while healthy, nor for what grows over hours.
 func CloserLook(v *facts.Verdict) bool {
 	return v.State != facts.StateHealthy && (v.State != facts.StateDegraded || slices.ContainsFunc(v.Active, func(a facts.Active) bool {
-		return a.Severity != facts.SeverityInfo && !reasonOf(a.ID).is(gradual)
+		return a.Severity != facts.SeverityInfo && !reasonOf(a.ID).Gradual
 	}))
 }
 
 // activated returns a reason that is active now.
-func activated(w *view, r *Reason, evidence lines) facts.Active {
+func activated(w *view, r *Reason, evidence lines) *facts.Active {
 	a := facts.Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
-	if was := w.previous.ActiveReason(r.ID); was != nil {
-		a.Since, a.Missed = was.Since, was.Missed
-		if gap := w.age(was.Seen); gap > gapCounts && !r.is(gradual|event) {
-			a.Missed += gap
-		}
+	earlier := w.previous.ActiveReason(r.ID)
+	if earlier == nil {
+		return &a
 	}
-	return a
+	a.Since = earlier.Since
+	a.Missed = earlier.Missed
+	gap := w.age(earlier.Seen)
+	if gap > minGap && !r.Gradual && !r.Event {
+		a.Missed += gap
+	}
+	return &a
 }

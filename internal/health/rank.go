@@ -21,12 +21,12 @@ const (
 )
 
 const (
-	// holdFor is how long the primary reason stays after it last matched, and holdMost how
-	// long one stays that flickers: the longer its evidence was missing before, the longer.
-	holdFor  = 3 * time.Second
-	holdMost = 10 * time.Second
-	// gapCounts is the least gap in a reason's evidence that counts as missing.
-	gapCounts = time.Second
+	// holdFor is how long the primary reason stays after it last matched. One that flickers stays
+	// longer by the time for which its evidence was missing before, up to maxHold.
+	holdFor = 3 * time.Second
+	maxHold = 10 * time.Second
+	// minGap is the shortest gap in a reason's evidence that counts as missing.
+	minGap = time.Second
 	// settleFor is how long another reason of the same severity must be active to become the primary one.
 	settleFor = 2 * time.Second
 )
@@ -45,84 +45,133 @@ func compare(a, b facts.Active) int {
 	)
 }
 
-// explains reports whether the chain of waiting proves one reason to be the cause of another.
-func (w *view) explains(cause, symptom string) bool {
-	return cause != "" && w.chainCause() == cause && symptom == w.chainSymptom()
+// provenCause returns the active reason that the chain of waiting proves to be the cause of another one; nil for none.
+func (w *view) provenCause(active []facts.Active, symptom string) *facts.Active {
+	proven := w.chainCause()
+	if proven == "" || !slices.Contains(reasonOf(symptom).CausedBy, proven) || symptom != w.chainSymptom() {
+		return nil
+	}
+	i := slices.IndexFunc(active, func(a facts.Active) bool { return a.ID == proven })
+	if i < 0 {
+		return nil
+	}
+	return &active[i]
 }
 
-// hold keeps the previous primary reason for a moment after it last matched, unless a more severe one matches:
+// holdPrevious keeps the previous primary reason for a moment after it last matched, unless a more severe one matches:
 // evidence is read at different times, and calls are answered in between. It does not keep Unknown, nor a reason that
-// matched only before the first success: an ordinary start beside a runtime that starts is no fault.
-func holdPrimary(v *facts.Verdict, w *view) {
-	before := w.primaryBefore()
-	if before == nil || before.Severity == facts.SeverityInfo || reasonOf(before.ID).is(fallback) ||
-		w.previous.State == facts.StateStarting && !w.starting {
-		return
+// matched only before the first success: an ordinary start while the runtime is starting is normal.
+func holdPrevious(active []facts.Active, w *view) []facts.Active {
+	primary := w.previousPrimary()
+	if primary == nil || primary.Severity == facts.SeverityInfo || reasonOf(primary.ID).Fallback != nil {
+		return active
 	}
-	worse := slices.ContainsFunc(v.Active, func(a facts.Active) bool { return rankOf(a.Severity) < rankOf(before.Severity) })
-	if v.ActiveReason(before.ID) == nil && !worse && w.age(before.Seen) < holdTime(before) {
-		v.Active = append(v.Active, *before)
+	firstSuccess := w.previous.State == facts.StateStarting && !w.starting
+	if firstSuccess || w.age(primary.Seen) >= holdTime(primary) {
+		return active
 	}
+	replaced := slices.ContainsFunc(active, func(a facts.Active) bool {
+		return a.ID == primary.ID || rankOf(a.Severity) < rankOf(primary.Severity)
+	})
+	if replaced {
+		return active
+	}
+	return append(active, *primary)
 }
 
-// hold is how long the reason stays after it last matched.
-func holdTime(a *facts.Active) time.Duration { return min(holdFor+a.Missed, holdMost) }
+// holdTime is how long the reason stays after it last matched.
+func holdTime(a *facts.Active) time.Duration { return min(holdFor+a.Missed, maxHold) }
 
-// primaryBefore is the primary reason of the verdict before, nil for none.
-func (w *view) primaryBefore() *facts.Active {
+// previousPrimary is the primary reason of the verdict before, nil for none.
+func (w *view) previousPrimary() *facts.Active {
 	if w.previous == nil || len(w.previous.Active) == 0 {
 		return nil
 	}
 	return &w.previous.Active[0]
 }
 
-// rank puts the primary reason first: the best one or its cause, and the one before for a moment if no worse.
+// rankReasons sets the primary reason and the symptom, and puts the active reasons in order.
 func rankReasons(v *facts.Verdict, w *view) {
 	if len(v.Active) == 0 {
 		return
 	}
-	best := slices.MinFunc(v.Active, compare)
-	if i := slices.IndexFunc(v.Active, func(a facts.Active) bool { return w.explains(a.ID, best.ID) }); i >= 0 {
-		best = v.Active[i]
+	primary := pickPrimary(v.Active, w)
+	primary = keepPrevious(v.Active, primary, w)
+	v.Active = orderReasons(v.Active, primary)
+	v.Reason = primary.ID
+	v.Hop = primary.Hop
+	v.Symptom = symptomOf(v.Active)
+}
+
+// pickPrimary returns the reason with the highest rank, or its proven cause.
+func pickPrimary(active []facts.Active, w *view) facts.Active {
+	highest := slices.MinFunc(active, compare)
+	if cause := w.provenCause(active, highest.ID); cause != nil {
+		return *cause
 	}
-	if before := w.primaryBefore(); before != nil {
-		still := v.ActiveReason(before.ID)
-		if still != nil && still.Severity == best.Severity && !w.displaces(&best, still) {
-			best = *still
-		}
+	return highest
+}
+
+// keepPrevious returns the previous primary reason while it is active, as severe as the candidate, and not displaced by it.
+func keepPrevious(active []facts.Active, candidate facts.Active, w *view) facts.Active {
+	previous := w.previousPrimary()
+	if previous == nil {
+		return candidate
 	}
-	v.Active = slices.DeleteFunc(v.Active, func(a facts.Active) bool { return a.ID == best.ID })
-	slices.SortStableFunc(v.Active, func(a, b facts.Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
-	v.Active = slices.Insert(v.Active, 0, best)
-	v.Reason, v.Hop = best.ID, best.Hop
-	stands := func(id string) bool { return v.ActiveReason(id) != nil }
-	if i := slices.IndexFunc(symptoms, stands); i >= 0 && best.Severity == facts.SeverityCritical &&
-		!slices.Contains(symptoms, best.ID) {
-		v.Symptom = symptoms[i]
+	i := slices.IndexFunc(active, func(a facts.Active) bool { return a.ID == previous.ID })
+	if i < 0 || active[i].Severity != candidate.Severity || w.displaces(active, &candidate, &active[i]) {
+		return candidate
 	}
+	return active[i]
 }
 
 // displaces reports whether a reason takes the place of the primary one, which is as severe.
-func (w *view) displaces(a, primary *facts.Active) bool {
+func (w *view) displaces(active []facts.Active, a, primary *facts.Active) bool {
 	settle := settleFor
 	if primary.Missed > 0 {
 		settle = holdTime(primary)
 	}
-	return w.age(a.Since) >= settle || w.explains(a.ID, primary.ID) || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer
+	if w.age(a.Since) >= settle || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer {
+		return true
+	}
+	cause := w.provenCause(active, primary.ID)
+	return cause != nil && cause.ID == a.ID
+}
+
+// orderReasons returns the reasons with the primary one first and the others in the table's order.
+func orderReasons(active []facts.Active, primary facts.Active) []facts.Active {
+	rest := slices.DeleteFunc(slices.Clone(active), func(a facts.Active) bool { return a.ID == primary.ID })
+	slices.SortStableFunc(rest, func(a, b facts.Active) int { return cmp.Compare(place(a.ID), place(b.ID)) })
+	return slices.Insert(rest, 0, primary)
+}
+
+// symptomOf returns the active symptom that a critical primary reason, the first one, explains; "" for none.
+func symptomOf(active []facts.Active) string {
+	primary := &active[0]
+	if primary.Severity != facts.SeverityCritical || slices.Contains(symptoms, primary.ID) {
+		return ""
+	}
+	for _, id := range symptoms {
+		if slices.ContainsFunc(active, func(a facts.Active) bool { return a.ID == id }) {
+			return id
+		}
+	}
+	return ""
 }
 
 // symptoms are the reasons that describe what the kubelet sees, in order of preference.
 var symptoms = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
 
-// near reports whether a value is at or above a share of its limit: of a smaller one for a reason that stands.
-func (w *view) near(id string, value, limit, begin, end float64) bool {
-	return value >= limit*w.band(id, begin, end)
+// near reports whether a value has come to a share of its limit: of a lower one if the reason is already active (hysteresis).
+func (w *view) near(id string, value, limit, enter, leave float64) bool {
+	return value >= limit*w.band(id, enter, leave)
 }
 
-// band is where a reason begins or, while it stands, ends: for numbers that stay near a limit for hours.
-func (w *view) band(id string, begin, end float64) float64 {
+// band returns the number from which a reason becomes active or, while it is active, below which it ends: for numbers
+// that stay near a limit for hours.
+func (w *view) band(id string, enter, leave float64) float64 {
 	if w.wasActive(id) {
-		return end
+		return leave
 	}
-	return begin
+	return enter
 }

@@ -16,7 +16,7 @@ func judged(previous *facts.Verdict, since map[string]time.Duration) *facts.Verd
 			v.Active = append(v.Active, facts.Active{ID: table[i].ID, Severity: table[i].Severity, Since: t0.Add(-age), Seen: t0})
 		}
 	}
-	holdPrimary(v, w)
+	v.Active = holdPrevious(v.Active, w)
 	rankReasons(v, w)
 	return v
 }

@@ -52,38 +52,34 @@ const (
 
 // Reason is one row of the table. Its text is its page.
 type Reason struct {
-	ID       string
-	Layer    facts.Layer    // where the reason lies: of two equally severe ones the lower layer is the cause
-	Severity facts.Severity // how bad it is; a warning is critical while criticalWhile holds
-	traits   trait
-	// match returns the evidence, nil where the reason does not match.
-	match func(*view) lines
-	// criticalWhile makes a warning critical; nil for never.
-	criticalWhile func(*view) bool
-	// next returns Next with this node's own values, "" where these are not known; nil for a row that has none.
-	next func(*view) string
+	// ID is the reason as pleg_reason labels it.
+	ID string
+	// Layer is where the reason lies: of two equally severe ones the lower layer is the cause.
+	Layer facts.Layer
+	// Severity is how bad the reason is. A warning is critical while CriticalWhile holds; nil for never.
+	Severity      facts.Severity
+	CriticalWhile func(*view) bool
+	// Match returns the evidence, nil where the reason does not match.
+	Match func(*view) lines
+	// Fallback stands for Match in a row that is asked last: it knows what the other rows have found.
+	Fallback func(*view, findings) lines
+	// NodeNext returns the next step with this node's own values, "" where these are not known; nil for the page's.
+	NodeNext func(*view) string
+	// CausedBy are the reasons that take this one's place as the primary one once the chain of waiting proves them.
+	CausedBy []string
+	// OnHops is true where the reason holds for each hop of the CRI call path, not for the runtime alone.
+	OnHops bool
+	// Gradual is true for a reason that grows over hours and shows in every list: sampling the
+	// node more often adds nothing.
+	Gradual bool
+	// Event is true for a reason that happens once and passes: that it matches again later is no flicker.
+	Event bool
 	Page
 }
 
-// trait is a set of properties of a reason.
-type trait int
-
-const (
-	// onHops: it holds for each hop of a call's way, not for the runtime alone.
-	onHops trait = 1 << iota
-	// gradual: it grows over hours and shows in every list; sampling the node more often adds nothing.
-	gradual
-	// event: it happens once and passes; that it matches again later is no flicker.
-	event
-	// fallback: it is asked last, and matches only where no other reason says enough.
-	fallback
-)
-
-func (r *Reason) is(t trait) bool { return r.traits&t != 0 }
-
 // Severities are the severities that the reason may have.
 func (r *Reason) Severities() []facts.Severity {
-	if r.criticalWhile != nil {
+	if r.CriticalWhile != nil {
 		return []facts.Severity{facts.SeverityCritical, facts.SeverityWarning}
 	}
 	return []facts.Severity{r.Severity}
@@ -91,11 +87,14 @@ func (r *Reason) Severities() []facts.Severity {
 
 // severity is the reason's in this case.
 func (r *Reason) severity(w *view) facts.Severity {
-	if r.criticalWhile != nil && r.criticalWhile(w) {
+	if r.CriticalWhile != nil && r.CriticalWhile(w) {
 		return facts.SeverityCritical
 	}
 	return r.Severity
 }
+
+// provenByChain are the reasons that a chain of waiting from a call proves.
+var provenByChain = []string{SystemBusStalled, RuntimeHelperStuck, ShimStuck, RuntimeThreadStuck}
 
 // Reasons returns the table. The rows are the caller's to read only.
 func Reasons() []Reason { return slices.Clone(table) }
@@ -110,45 +109,281 @@ func Known(id string) bool { return place(id) >= 0 }
 func reasonOf(id string) *Reason { return &table[place(id)] }
 
 // table is every reason that plegd can name. Its order decides between reasons of the same severity and layer.
-var table = []Reason{
-	row(RuntimeFrozen, LayerProcess, facts.SeverityCritical, onHops, frozen, nil, (*view).frozenNext),
-	row(RuntimeThrottled, LayerProcess, facts.SeverityCritical, onHops, throttled, nil, nil),
-	row(RuntimeMemoryLimited, LayerProcess, facts.SeverityWarning, onHops, memoryLimited, (*view).relistSuffers, nil),
-	row(RuntimeStorageStall, LayerProcess, facts.SeverityWarning, onHops, storageStalled, (*view).relistSuffers, nil),
-	row(RuntimeStorageLocked, LayerProcess, facts.SeverityWarning, onHops, storageLocked, (*view).relistSuffers, nil),
-	row(RuntimeStarved, LayerProcess, facts.SeverityCritical, onHops, starved, nil, nil),
-	row(RuntimeThreadStuck, LayerProcess, facts.SeverityWarning, onHops, threadStuck, (*view).listsSuffer, nil),
-	row(KernelLimitReached, LayerProcess, facts.SeverityCritical, onHops, kernelLimits, nil, nil),
-	row(AcceptFDExhausted, LayerProcess, facts.SeverityCritical, onHops, acceptNeedsDescriptor, nil, nil),
-	row(RuntimeSocketTakenOver, LayerSocket, facts.SeverityCritical, onHops, takenOver, nil, nil),
-	row(RuntimeSocketMissing, LayerSocket, facts.SeverityCritical, onHops, socketMissing, nil, (*view).endNext),
-	row(RuntimeNotListening, LayerSocket, facts.SeverityCritical, onHops, notListening, nil, (*view).endNext),
-	row(RuntimeSocketPermissionDenied, LayerPlegd, facts.SeverityCritical, 0, permissionDenied, nil, nil),
-	row(RuntimeSocketUnlinked, LayerSocket, facts.SeverityWarning, onHops, socketUnlinked, (*view).relistSuffers, nil),
-	row(AcceptStalled, LayerSocket, facts.SeverityCritical, onHops, acceptStalled, nil, nil),
-	row(CRIVersionUnsupported, LayerCalls, facts.SeverityCritical, 0, unsupported, nil, nil),
-	row(RuntimeRestarting, LayerProcess, facts.SeverityCritical, onHops, restarting, nil, nil),
-	row(RuntimeStarting, LayerProcess, facts.SeverityCritical, onHops|event, runtimeStarting, nil, nil),
-	row(RuntimeUnresponsive, LayerCalls, facts.SeverityCritical, onHops, unresponsive, nil, nil),
-	row(RuntimeListStall, LayerCalls, facts.SeverityCritical, 0, listStall, nil, nil),
-	row(ListResponseTooLarge, LayerCalls, facts.SeverityCritical, 0, tooLarge, nil, nil),
-	row(RuntimeNotReady, LayerCalls, facts.SeverityCritical, 0, notReady, nil, nil),
-	row(NodeStatusStalled, LayerCalls, facts.SeverityWarning, 0, nodeStatusStalled, nil, nil),
-	row(NetworkNotReady, LayerPods, facts.SeverityCritical, 0, networkNotReady, nil, nil),
-	row(SystemBusStalled, LayerPods, facts.SeverityCritical, 0, busStalled, nil, nil),
-	row(RuntimeStorageFull, LayerProcess, facts.SeverityWarning, 0, storageFull, (*view).relistSuffers, nil),
-	row(ShimStuck, LayerPods, facts.SeverityWarning, 0, shimStuck, (*view).holdsUpCalls, nil),
-	row(RuntimeHelperStuck, LayerPods, facts.SeverityWarning, 0, helperStuck, (*view).helperHoldsUp, nil),
-	row(PodInspectionStall, LayerPods, facts.SeverityWarning, 0, inspectionStall, (*view).inspectionsHang, nil),
-	row(PodStartsFailing, LayerPods, facts.SeverityWarning, 0, podStartsFailing, nil, nil),
-	row(RelistSlow, LayerHints, facts.SeverityWarning, 0, relistSlow, (*view).relistRuleFails, nil),
-	row(FDsRunningOut, LayerHints, facts.SeverityWarning, onHops, fdsRunningOut, nil, nil),
-	row(TooManyContainers, LayerHints, facts.SeverityWarning, gradual, tooMany, nil, nil),
-	row(EventStreamBroken, LayerHints, facts.SeverityWarning, 0, eventStreamBroken, nil, nil),
-	row(NodePressure, LayerNode, facts.SeverityWarning, 0, nodePressure, nil, nil),
-	row(KubeletStalled, LayerKubelet, facts.SeverityCritical, 0, kubeletStalled, nil, nil),
-	row(KubeletDown, LayerKubelet, facts.SeverityCritical, 0, kubeletDown, nil, nil),
-	row(RelistLoopStalled, LayerPlegd, facts.SeverityCritical, 0, loopStalled, nil, nil),
-	row(Unknown, LayerCalls, facts.SeverityCritical, fallback, unknown, nil, nil),
-	row(Starting, LayerHints, facts.SeverityInfo, fallback, plegdStarting, nil, nil),
-}
+var table = withPages([]Reason{
+	{
+		ID:       RuntimeFrozen,
+		Layer:    LayerProcess,
+		Severity: facts.SeverityCritical,
+		Match:    frozen,
+		NodeNext: (*view).frozenNext,
+		OnHops:   true,
+	},
+	{
+		ID:       RuntimeThrottled,
+		Layer:    LayerProcess,
+		Severity: facts.SeverityCritical,
+		Match:    throttled,
+		OnHops:   true,
+	},
+	{
+		ID:            RuntimeMemoryLimited,
+		Layer:         LayerProcess,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).relistSuffers,
+		Match:         memoryLimited,
+		OnHops:        true,
+	},
+	{
+		ID:            RuntimeStorageStall,
+		Layer:         LayerProcess,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).relistSuffers,
+		Match:         storageStalled,
+		OnHops:        true,
+	},
+	{
+		ID:            RuntimeStorageLocked,
+		Layer:         LayerProcess,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).relistSuffers,
+		Match:         storageLocked,
+		OnHops:        true,
+	},
+	{
+		ID:       RuntimeStarved,
+		Layer:    LayerProcess,
+		Severity: facts.SeverityCritical,
+		Match:    starved,
+		OnHops:   true,
+	},
+	{
+		ID:            RuntimeThreadStuck,
+		Layer:         LayerProcess,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).listsSuffer,
+		Match:         threadStuck,
+		OnHops:        true,
+	},
+	{
+		ID:       KernelLimitReached,
+		Layer:    LayerProcess,
+		Severity: facts.SeverityCritical,
+		Match:    kernelLimits,
+		OnHops:   true,
+	},
+	{
+		ID:       AcceptFDExhausted,
+		Layer:    LayerProcess,
+		Severity: facts.SeverityCritical,
+		Match:    acceptNeedsDescriptor,
+		OnHops:   true,
+	},
+	{
+		ID:       RuntimeSocketTakenOver,
+		Layer:    LayerSocket,
+		Severity: facts.SeverityCritical,
+		Match:    takenOver,
+		OnHops:   true,
+	},
+	{
+		ID:       RuntimeSocketMissing,
+		Layer:    LayerSocket,
+		Severity: facts.SeverityCritical,
+		Match:    socketMissing,
+		NodeNext: (*view).endNext,
+		OnHops:   true,
+	},
+	{
+		ID:       RuntimeNotListening,
+		Layer:    LayerSocket,
+		Severity: facts.SeverityCritical,
+		Match:    notListening,
+		NodeNext: (*view).endNext,
+		OnHops:   true,
+	},
+	{
+		ID:       RuntimeSocketPermissionDenied,
+		Layer:    LayerPlegd,
+		Severity: facts.SeverityCritical,
+		Match:    permissionDenied,
+	},
+	{
+		ID:            RuntimeSocketUnlinked,
+		Layer:         LayerSocket,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).relistSuffers,
+		Match:         socketUnlinked,
+		OnHops:        true,
+	},
+	{
+		ID:       AcceptStalled,
+		Layer:    LayerSocket,
+		Severity: facts.SeverityCritical,
+		Match:    acceptStalled,
+		OnHops:   true,
+	},
+	{
+		ID:       CRIVersionUnsupported,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityCritical,
+		Match:    unsupported,
+	},
+	{
+		ID:       RuntimeRestarting,
+		Layer:    LayerProcess,
+		Severity: facts.SeverityCritical,
+		Match:    restarting,
+		OnHops:   true,
+	},
+	{
+		ID:       RuntimeStarting,
+		Layer:    LayerProcess,
+		Severity: facts.SeverityCritical,
+		Match:    runtimeStarting,
+		OnHops:   true,
+		Event:    true,
+	},
+	{
+		ID:       RuntimeUnresponsive,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityCritical,
+		Match:    unresponsive,
+		OnHops:   true,
+	},
+	{
+		ID:       RuntimeListStall,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityCritical,
+		Match:    listStall,
+		CausedBy: provenByChain,
+	},
+	{
+		ID:       ListResponseTooLarge,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityCritical,
+		Match:    tooLarge,
+	},
+	{
+		ID:       RuntimeNotReady,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityCritical,
+		Match:    notReady,
+		CausedBy: provenByChain,
+	},
+	{
+		ID:       NodeStatusStalled,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityWarning,
+		Match:    nodeStatusStalled,
+	},
+	{
+		ID:       NetworkNotReady,
+		Layer:    LayerPods,
+		Severity: facts.SeverityCritical,
+		Match:    networkNotReady,
+	},
+	{
+		ID:       SystemBusStalled,
+		Layer:    LayerPods,
+		Severity: facts.SeverityCritical,
+		Match:    busStalled,
+	},
+	{
+		ID:            RuntimeStorageFull,
+		Layer:         LayerProcess,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).relistSuffers,
+		Match:         storageFull,
+	},
+	{
+		ID:            ShimStuck,
+		Layer:         LayerPods,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).holdsUpCalls,
+		Match:         shimStuck,
+	},
+	{
+		ID:            RuntimeHelperStuck,
+		Layer:         LayerPods,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).helperHoldsUp,
+		Match:         helperStuck,
+	},
+	{
+		ID:            PodInspectionStall,
+		Layer:         LayerPods,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).inspectionsHang,
+		Match:         inspectionStall,
+		CausedBy:      provenByChain,
+	},
+	{
+		ID:       PodStartsFailing,
+		Layer:    LayerPods,
+		Severity: facts.SeverityWarning,
+		Match:    podStartsFailing,
+	},
+	{
+		ID:            RelistSlow,
+		Layer:         LayerHints,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).relistRuleFails,
+		Match:         relistSlow,
+	},
+	{
+		ID:       FDsRunningOut,
+		Layer:    LayerHints,
+		Severity: facts.SeverityWarning,
+		Match:    fdsRunningOut,
+		OnHops:   true,
+	},
+	{
+		ID:       TooManyContainers,
+		Layer:    LayerHints,
+		Severity: facts.SeverityWarning,
+		Match:    tooMany,
+		Gradual:  true,
+	},
+	{
+		ID:       EventStreamBroken,
+		Layer:    LayerHints,
+		Severity: facts.SeverityWarning,
+		Match:    eventStreamBroken,
+	},
+	{
+		ID:       NodePressure,
+		Layer:    LayerNode,
+		Severity: facts.SeverityWarning,
+		Match:    nodePressure,
+	},
+	{
+		ID:       KubeletStalled,
+		Layer:    LayerKubelet,
+		Severity: facts.SeverityCritical,
+		Match:    kubeletStalled,
+	},
+	{
+		ID:       KubeletDown,
+		Layer:    LayerKubelet,
+		Severity: facts.SeverityCritical,
+		Match:    kubeletDown,
+	},
+	{
+		ID:       RelistLoopStalled,
+		Layer:    LayerPlegd,
+		Severity: facts.SeverityCritical,
+		Match:    loopStalled,
+	},
+	{
+		ID:       Unknown,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityCritical,
+		Fallback: unknown,
+	},
+	{
+		ID:       Starting,
+		Layer:    LayerHints,
+		Severity: facts.SeverityInfo,
+		Fallback: plegdStarting,
+	},
+})

@@ -176,28 +176,37 @@ func loopStalled(w *view) lines {
 
 // unknown is the evidence of a fault that no critical reason accounts for. A warning may have
 // stood for days; a fault of the kubelet, a pod or the network does not make lists fail.
-func unknown(w *view) lines {
-	r, failing := &w.f.Relist, time.Duration(0)
-	if r.Failures > 0 && r.Last != nil {
-		failing = w.age(r.Last.Start) + time.Duration(r.Failures-1)*w.f.Config.RelistLateAfter()/2
-	}
-	hangs := w.lists == listsHang && w.age(w.hungSince) >= unknownAfter
-	relistsFail := (hangs || failing >= unknownAfter) && (w.critical == 0 || w.critical > LayerCalls)
-	rulesFail := !w.starting && !w.kubelet.NodeReady && w.critical == 0
-	if !w.firstAttemptMade() || w.again || !relistsFail && !rulesFail {
+func unknown(w *view, named findings) lines {
+	if !w.firstAttemptMade() || w.again {
 		return nil
 	}
-	return w.callEvidence()
+	unexplained := named.critical == 0 || named.critical > LayerCalls
+	hangs := w.lists == listsHang && w.age(w.hungSince) >= unknownAfter
+	relistsFail := hangs || w.relistsFailFor() >= unknownAfter
+	rulesFail := !w.starting && !w.kubelet.NodeReady
+	if relistsFail && unexplained || rulesFail && named.critical == 0 {
+		return w.callEvidence()
+	}
+	return nil
 }
 
-func plegdStarting(w *view) lines {
-	early := !w.firstAttemptMade() && !w.kubelet.NodeReady
-	switch started := w.ago(w.f.Started); {
-	case hasReason(w.verdict) || !w.starting && !early:
-		return nil
-	case w.f.Endpoint.Searching:
-		return line("plegd started %s ago and is looking for the runtime's socket", started)
-	default:
-		return line("plegd started %s ago; no relist and Status have both succeeded yet", started)
+// relistsFailFor returns for how long relists have failed, 0 while they do not.
+func (w *view) relistsFailFor() time.Duration {
+	r := &w.f.Relist
+	if r.Failures == 0 || r.Last == nil {
+		return 0
 	}
+	return w.age(r.Last.Start) + time.Duration(r.Failures-1)*w.f.Config.RelistLateAfter()/2
+}
+
+func plegdStarting(w *view, named findings) lines {
+	early := !w.firstAttemptMade() && !w.kubelet.NodeReady
+	if named.problem || !w.starting && !early {
+		return nil
+	}
+	started := w.ago(w.f.Started)
+	if w.f.Endpoint.Searching {
+		return line("plegd started %s ago and is looking for the runtime's socket", started)
+	}
+	return line("plegd started %s ago; no relist and Status have both succeeded yet", started)
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/plegd/plegd/docs/reasons"
-	"github.com/plegd/plegd/internal/facts"
 )
 
 // Page is the text of a reason: the front matter of its page, then the page by heading. Next and
@@ -64,14 +63,16 @@ func steps(section string) (out []string) {
 	return out
 }
 
-// row returns a reason with its page. Every binary embeds the same pages, so a missing one is a programming error.
-func row(id string, layer facts.Layer, severity facts.Severity, traits trait, match func(*view) lines,
-	criticalWhile func(*view) bool, next func(*view) string) Reason {
-	b, err := reasons.Pages.ReadFile(id + ".md")
-	if err != nil {
-		panic(err)
+// withPages reads the page of each row. Every binary embeds the same pages, so a missing one is a programming error.
+func withPages(rows []Reason) []Reason {
+	for i := range rows {
+		text, err := reasons.Pages.ReadFile(rows[i].ID + ".md")
+		if err != nil {
+			panic(err)
+		}
+		rows[i].Page = parsePage(string(text))
 	}
-	return Reason{id, layer, severity, traits, match, criticalWhile, next, parsePage(string(b))}
+	return rows
 }
 
 // List is the table as `plegd reasons` prints it: one line a reason.
@@ -87,7 +88,7 @@ func List() string {
 func (r *Reason) Text() string {
 	var b strings.Builder
 	severity := string(r.Severity)
-	if r.criticalWhile != nil {
+	if r.CriticalWhile != nil {
 		severity += "; critical while calls are slow or hang"
 	}
 	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\nDoes restarting the runtime help? %s\n\nNext: %s\n", r.ID, severity,

@@ -53,7 +53,7 @@ func TestTable(t *testing.T) {
 	must.Do(t, err)
 	ids, rows := map[string]bool{}, ""
 	for _, r := range Reasons() {
-		if ids[r.ID] || r.match == nil || r.Layer == 0 || rankOf(r.Severity) < 0 {
+		if ids[r.ID] || (r.Match == nil) == (r.Fallback == nil) || r.Layer == 0 || rankOf(r.Severity) < 0 {
 			t.Errorf("%s: a row needs an id of its own, a layer, a severity and match", r.ID)
 		}
 		ids[r.ID] = true

@@ -70,14 +70,14 @@ func TestQuotaIsLifted(t *testing.T) {
 	f.Relist.Last = &facts.RelistResult{Start: t0.Add(-5 * time.Second), End: t0.Add(-time.Second)}
 	f.Evidence.Cgroup = &facts.Cgroup{At: t0, Throttled: 0.9, ThrottledPeriods: 1, ThrottledAt: t0}
 	v := Judge(&f, t0, nil)
-	f.Evidence.Cgroup = &facts.Cgroup{At: t0.Add(holdMost), ThrottledAt: t0}
+	f.Evidence.Cgroup = &facts.Cgroup{At: t0.Add(maxHold), ThrottledAt: t0}
 	f.Relist.Last.End = t0.Add(9 * time.Second)
-	if v = Judge(&f, t0.Add(holdMost), v); v.Reason != RuntimeThrottled {
+	if v = Judge(&f, t0.Add(maxHold), v); v.Reason != RuntimeThrottled {
 		t.Errorf("lifted: %s", listed(v))
 	}
-	f.Relist.Lists, f.Relist.Last = []time.Duration{4 * time.Second, time.Millisecond}, &facts.RelistResult{Start: t0.Add(2 * holdMost), End: t0.Add(2 * holdMost)}
+	f.Relist.Lists, f.Relist.Last = []time.Duration{4 * time.Second, time.Millisecond}, &facts.RelistResult{Start: t0.Add(2 * maxHold), End: t0.Add(2 * maxHold)}
 	f.Relist.LastSeen, f.Modelled.LastSeen, f.Status.LastGood = f.Relist.Last.Start, f.Relist.Last.Start, f.Relist.Last.Start
-	if v = Judge(&f, t0.Add(2*holdMost), v); v.Reason != "" {
+	if v = Judge(&f, t0.Add(2*maxHold), v); v.Reason != "" {
 		t.Errorf("quick again: %s", listed(v))
 	}
 }

@@ -43,13 +43,9 @@ type view struct {
 	queue                     *facts.Queue
 	node                      *facts.Node
 	state
-	kubelet  kubelet.Rules  // what its rules say
-	starting bool           // it is too early for a verdict
-	verdict  *facts.Verdict // the reasons found so far
-	critical facts.Layer    // the lowest layer that has a critical one
-	// hop is the hop behind the runtime that this view is of, nil for the runtime; all are theirs and its views.
-	hop *facts.Hop
-	all []*view
+	kubelet  kubelet.Rules // what its rules say
+	starting bool          // it is too early for a verdict; false for a hop
+	hop      *facts.Hop    // the hop behind the runtime that this view is of, nil for the runtime
 }
 
 // newView returns the view of a hop behind the runtime where the facts are At one: its socket,
@@ -67,6 +63,9 @@ func newView(f *facts.Facts, now time.Time, previous *facts.Verdict) *view {
 		w.hop, w.lastAnswer = h, cmp.Or(h.Answer, &facts.HopProbe{}).AnsweredAt
 	}
 	w.derive()
+	if w.hop == nil {
+		w.starting = kubelet.Starting(f, now, w.observations())
+	}
 	return w
 }
 
