@@ -207,7 +207,7 @@ func (d *Daemon) serve(build exporter.Build) {
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
 		add("web", server.NewWebServer(d.cfg.WebListenAddresses, d.cfg.WebListeners, d.cfg.WebConfigFile,
-			handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), d.log))
+			handler(server.LocalOrAuthenticated), d.metrics.ConnectionRefused, d.log))
 	}
 	if d.cfg.ControlSocket != "" {
 		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), d.log))

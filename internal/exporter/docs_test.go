@@ -72,7 +72,7 @@ func metricSections() []struct {
 		{
 			"plegd itself",
 			"And `process_*`, and of `go_*` what a dashboard uses: goroutines, threads, garbage collection, live heap.",
-			[]string{"pleg_incidents_total", "plegd_build_info"},
+			[]string{"pleg_incidents_total", "pleg_web_refused_connections_total", "plegd_build_info"},
 		},
 	}
 }

@@ -4,11 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strings"
-
-	"github.com/prometheus/exporter-toolkit/web"
-	"go.yaml.in/yaml/v2"
 )
 
 // Access reports whether a request may see what the node contains: names of pods,
@@ -18,17 +14,11 @@ type Access func(*http.Request) bool
 // FullAccess is the control socket's: only its owner can open it.
 func FullAccess(*http.Request) bool { return true }
 
-// LocalOrAuthenticated gives access to clients on loopback, and to those that
-// passed the authentication which the web configuration in file demands.
-func LocalOrAuthenticated(file string) Access {
-	return func(r *http.Request) bool {
-		if local(r) {
-			return true
-		}
-		users, certs := demands(file)
-		_, _, password := r.BasicAuth()
-		return users && password || certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
-	}
+// LocalOrAuthenticated gives access to clients on loopback, and to those that have passed the
+// authentication which the web configuration demands.
+func LocalOrAuthenticated(r *http.Request) bool {
+	passed, _ := r.Context().Value(authenticated{}).(bool)
+	return passed || local(r)
 }
 
 // local reports whether a request comes from this host: over loopback, through no
@@ -42,23 +32,11 @@ func local(r *http.Request) bool {
 			return false
 		}
 	}
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !from.Addr().Unmap().IsLoopback() {
+	client, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !client.Addr().Unmap().IsLoopback() {
 		return false
 	}
 	host := (&url.URL{Host: r.Host}).Hostname()
-	to, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && to.Unmap().IsLoopback()
-}
-
-// demands returns whether a web configuration demands a password, or a verified certificate,
-// of every client. The toolkit reads the file for each request too: one that stops
-// demanding authentication must not continue to give access.
-func demands(file string) (users, certs bool) {
-	var c web.Config
-	content, err := os.ReadFile(file)
-	if err != nil || yaml.UnmarshalStrict(content, &c) != nil {
-		return false, false
-	}
-	return len(c.Users) > 0, c.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
+	target, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && target.Unmap().IsLoopback()
 }

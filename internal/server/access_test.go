@@ -12,6 +12,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -34,7 +35,7 @@ func TestLocal(t *testing.T) {
 		if tt.header != "" {
 			r.Header.Set(tt.header, map[bool]string{true: "for=127.0.0.1", false: ""}[tt.header == "Forwarded"])
 		}
-		if got := LocalOrAuthenticated("")(r); got != tt.want {
+		if got := LocalOrAuthenticated(r); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -42,9 +43,11 @@ func TestLocal(t *testing.T) {
 
 // TestWebAuth: the demands of a web configuration.
 func TestWebAuth(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "web.yml")
-	if users, certs := demands(file); users || certs {
-		t.Error("a missing file counts as authentication")
+	dir := t.TempDir()
+	certificate(t, dir)
+	file := filepath.Join(dir, "web.yml")
+	if _, err := readWebSettings(file, nil); err == nil {
+		t.Error("a missing file counts as a configuration")
 	}
 	for _, tt := range []struct {
 		content      string
@@ -54,13 +57,14 @@ func TestWebAuth(t *testing.T) {
 		{tlsPart, false, false},
 		{usersPart(t), true, false},
 		{mutualTLS, false, true},
-		{"basic_auth_users: [", false, false},
 		// Any certificate at all is no proof of anything.
 		{tlsPart + "  client_auth_type: RequireAnyClientCert\n", false, false},
 		{tlsPart + "  client_ca_file: cert.pem\n  client_auth_type: VerifyClientCertIfGiven\n", false, false},
 	} {
 		write(t, file, tt.content)
-		if users, certs := demands(file); users != tt.users || certs != tt.certs {
+		settings, err := readWebSettings(file, nil)
+		must.Do(t, err)
+		if users, certs := settings.demands(); users != tt.users || certs != tt.certs {
 			t.Errorf("%q: users %v, certificates %v", tt.content, users, certs)
 		}
 	}

@@ -37,15 +37,14 @@ func listen(t *testing.T) net.Listener {
 func startWeb(t *testing.T, file string, addresses []string, listeners ...net.Listener) (stop func(), s *Server, log *logRecorder) {
 	t.Helper()
 	log = newLogRecorder()
-	access := LocalOrAuthenticated(file)
 	h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) {
 		o.Access = func(r *http.Request) bool {
 			r = r.Clone(r.Context())
 			r.RemoteAddr = "203.0.113.9:4711"
-			return access(r)
+			return LocalOrAuthenticated(r)
 		}
 	})
-	s = NewWebServer(addresses, listeners, file, h, log.log)
+	s = NewWebServer(addresses, listeners, file, h, func() {}, log.log)
 	s.retry = 20 * time.Millisecond
 	return start(t, s), s, log
 }
@@ -128,7 +127,7 @@ func TestWebServerRetries(t *testing.T) {
 				t.Error(got)
 			}
 		}
-		if log.count("Unable to parse configuration") != 1 {
+		if log.count("the web configuration cannot be read") != 1 {
 			t.Errorf("logged:\n%s", log)
 		}
 	}
