@@ -20,6 +20,7 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
@@ -207,7 +208,7 @@ func (d *Daemon) serve(build exporter.Build) {
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
 		add("web", server.NewWebServer(d.cfg.WebListenAddresses, d.cfg.WebListeners, d.cfg.WebConfigFile,
-			handler(server.LocalOrAuthenticated), d.metrics.ConnectionRefused, d.log))
+			handler(server.RootOrAuthenticated(proc.TCPOwner)), d.metrics.ConnectionRefused, d.log))
 	}
 	if d.cfg.ControlSocket != "" {
 		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), d.log))

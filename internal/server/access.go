@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -14,17 +16,38 @@ type Access func(*http.Request) bool
 // FullAccess is the control socket's: only its owner can open it.
 func FullAccess(*http.Request) bool { return true }
 
-// LocalOrAuthenticated gives access to clients on loopback, and to those that have passed the
-// authentication which the web configuration demands.
-func LocalOrAuthenticated(r *http.Request) bool {
-	passed, _ := r.Context().Value(authenticated{}).(bool)
-	return passed || local(r)
+// SocketOwner returns the user of the TCP socket with these addresses.
+type SocketOwner func(ctx context.Context, local, remote netip.AddrPort) (uid uint32, err error)
+
+// RootOrAuthenticated gives access to root's clients on loopback, and to clients that have
+// passed the authentication which the web configuration demands. Other users of the node, and
+// reverse proxies that run as another user, are not root. If the owner of a socket cannot be
+// read, its client has no access.
+func RootOrAuthenticated(owner SocketOwner) Access {
+	return func(r *http.Request) bool {
+		passed, _ := r.Context().Value(authenticated{}).(bool)
+		return passed || overLoopback(r) && ofRoot(r, owner)
+	}
 }
 
-// local reports whether a request comes from this host: over loopback, through no
-// proxy, and to a name of loopback. (A page of another site whose name resolves to
-// loopback has that name as its host.)
-func local(r *http.Request) bool {
+// ofRoot reports whether the client's socket belongs to uid 0.
+func ofRoot(r *http.Request, owner SocketOwner) bool {
+	client, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return false
+	}
+	address, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	uid, err := owner(r.Context(), client, address.AddrPort())
+	return err == nil && uid == 0
+}
+
+// overLoopback reports whether a request comes over loopback, through no proxy, and to a name
+// of loopback. (A page of another site whose name resolves to loopback has that name as its
+// host.)
+func overLoopback(r *http.Request) bool {
 	for _, h := range []string{
 		"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Via",
 	} {

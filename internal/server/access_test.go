@@ -1,22 +1,32 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
-func TestLocal(t *testing.T) {
+func TestOverLoopback(t *testing.T) {
 	for _, tt := range []struct {
 		name, from, host, header string
 		want                     bool
@@ -35,10 +45,68 @@ func TestLocal(t *testing.T) {
 		if tt.header != "" {
 			r.Header.Set(tt.header, map[bool]string{true: "for=127.0.0.1", false: ""}[tt.header == "Forwarded"])
 		}
-		if got := LocalOrAuthenticated(r); got != tt.want {
+		if got := overLoopback(r); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
+}
+
+// TestRootOnly: over loopback root's client sees everything. The client of another user, and one
+// whose user cannot be read, sees the public summary.
+func TestRootOnly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be two users")
+	}
+	failing := func(context.Context, netip.AddrPort, netip.AddrPort) (uint32, error) { return 0, errors.New("no sock_diag") }
+	for name, tt := range map[string]struct {
+		uid   int
+		owner SocketOwner
+		want  string
+	}{
+		"root":                {0, proc.TCPOwner, "full"},
+		"nobody":              {65534, proc.TCPOwner, "public"},
+		"a proxy's user":      {33, proc.TCPOwner, "public"},
+		"without a sock_diag": {0, failing, "public"},
+	} {
+		l := listen(t)
+		h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) { o.Access = RootOrAuthenticated(tt.owner) })
+		start(t, NewWebServer(nil, []net.Listener{l}, "", h, func() {}, newLogRecorder().log))
+		if got := seenAs(t, tt.uid, l.Addr().String()); got != tt.want {
+			t.Errorf("%s sees: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// seenAs is what a client of a user sees.
+func seenAs(t *testing.T, uid int, address string) string {
+	t.Helper()
+	conn := dialAs(t, uid, address)
+	defer conn.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+view.PathStatus, http.NoBody)
+	must.Do(t, err)
+	must.Do(t, request.Write(conn))
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	must.Do(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	must.Do(t, err)
+	if strings.Contains(string(body), `"facts"`) {
+		return "full"
+	}
+	return "public"
+}
+
+// dialAs connects by a socket of another user.
+func dialAs(t *testing.T, uid int, address string) net.Conn {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	self, err := unix.SetfsuidRetUid(uid)
+	must.Do(t, err)
+	defer func() { _, _ = unix.SetfsuidRetUid(self) }()
+	conn, err := net.Dial("tcp", address)
+	must.Do(t, err)
+	return conn
 }
 
 // TestWebAuth: the demands of a web configuration.

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
@@ -41,7 +42,7 @@ func startWeb(t *testing.T, file string, addresses []string, listeners ...net.Li
 		o.Access = func(r *http.Request) bool {
 			r = r.Clone(r.Context())
 			r.RemoteAddr = "203.0.113.9:4711"
-			return LocalOrAuthenticated(r)
+			return RootOrAuthenticated(proc.TCPOwner)(r)
 		}
 	})
 	s = NewWebServer(addresses, listeners, file, h, func() {}, log.log)
