@@ -57,7 +57,9 @@ func TestRootOnly(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can be two users")
 	}
-	failing := func(context.Context, netip.AddrPort, netip.AddrPort) (uint32, error) { return 0, errors.New("no sock_diag") }
+	failing := func(context.Context, netip.AddrPort, netip.AddrPort) (uint32, error) {
+		return 0, errors.New("no sock_diag")
+	}
 	for name, tt := range map[string]struct {
 		uid   int
 		owner SocketOwner

@@ -204,7 +204,7 @@ func TestAuthentication(t *testing.T) {
 	if log.count("level=info") != 1 {
 		t.Errorf("logged:\n%s", log)
 	}
-	for _, bad := range []Client{{URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: "http://x", Cert: "x"}, {User: "a:b"}} {
+	for _, bad := range []Client{{URL: "http://x?a=b"}, {URL: "http://x", User: "noColon"}, {URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: "http://x", Cert: "x"}, {User: "a:b"}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is accepted", bad)
 		}
