@@ -46,6 +46,7 @@ type Daemon struct {
 	metrics   *exporter.Metrics
 	gatherer  prometheus.TransactionalGatherer
 	incidents *incident.Recorder
+	sights    bounded.Slot[proc.Process] // looks at a process when an incident ends
 
 	client   *cri.Client // the held connection
 	endpoint atomic.Pointer[facts.Endpoint]
@@ -141,8 +142,11 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 	if err != nil {
 		return err
 	}
+	d.incidents.Resume(d.restored.written)
+	d.incidents.Look(d.sighting)
 	d.metrics.Restore(d.restored.written, d.restored.Recent)
 	d.shown["state"] = state
+	d.shown["incidents"] = d.incidents
 	d.run(d.incidents.Run, state.Run)
 	return nil
 }
