@@ -21,9 +21,7 @@ import (
 
 func newRunCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
-	level := "info"
-	format := logging.JSON
-	systemd := false
+	level, format, systemd := "info", logging.JSON, false
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon: watch the runtime and serve its findings",
@@ -82,15 +80,13 @@ func validate(cfg *daemon.Config, systemd bool) error {
 	}
 	var err error
 	if cfg.ControlSocket != "" {
-		cfg.ControlSocket, err = kubelet.ParseEndpoint(cfg.ControlSocket)
-		if err != nil {
+		if cfg.ControlSocket, err = kubelet.ParseEndpoint(cfg.ControlSocket); err != nil {
 			return fmt.Errorf("--control-socket: %w", err)
 		}
 	}
 	if systemd {
 		cfg.WebListenAddresses = nil
-		cfg.WebListeners, err = server.SystemdListeners()
-		if err != nil {
+		if cfg.WebListeners, err = server.SystemdListeners(); err != nil {
 			return err
 		}
 	}

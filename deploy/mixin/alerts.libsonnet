@@ -18,7 +18,7 @@
     local by = instance + ', reason';
     '%s and %s and on (%s) %s' % [m('pleg_reason', matchers), always('pleg_reason', time, matchers, by), by, active],
   // The kubelet's own faults.
-  local kubelets = 'KubeletStalled|KubeletDown',
+  local kubelets = 'KubeletStalled|KubeletDown|KubeletDisconnected',
   local unhealthy = last('pleg_verdict', 'state="unhealthy"') + ' == 1',
   local fds(range='') = m('pleg_runtime_process_open_fds', range=range),
   local limit = m('pleg_runtime_process_max_fds'),

@@ -18,7 +18,6 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
-	"github.com/plegd/plegd/internal/statedir"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -111,12 +110,10 @@ func (s *store) open() (restored, error) {
 }
 
 func (s *store) lock() error {
-	root, err := statedir.Make(s.dir)
-	if err != nil {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }()
-	f, err := root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600)
+	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -134,12 +131,8 @@ func (s *store) lock() error {
 }
 
 func (s *store) read() (r restored, err error) {
-	root, err := statedir.Open(s.dir)
-	if err != nil {
-		return r, err
-	}
-	defer func() { _ = root.Close() }()
-	b, err := statedir.Read(root, stateFile, maxStateBytes)
+	path := filepath.Join(s.dir, stateFile)
+	b, err := proc.ReadLimited(path, maxStateBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil // the first start
 	}
@@ -148,7 +141,7 @@ func (s *store) read() (r restored, err error) {
 	}
 	var saved savedState
 	if err := json.Unmarshal(b, &saved); err != nil {
-		return r, fmt.Errorf("%s: %w", filepath.Join(s.dir, stateFile), err)
+		return r, fmt.Errorf("%s: %w", path, err)
 	}
 	now, mono := time.Now(), s.clock()
 	moment := func(ns int64) time.Time {
@@ -195,12 +188,11 @@ func (s *store) save() error {
 	if err != nil {
 		return err
 	}
-	root, err := statedir.Make(s.dir)
-	if err != nil {
+	path := filepath.Join(s.dir, stateFile)
+	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }()
-	return statedir.Write(root, stateFile, b, false)
+	return os.Rename(path+".tmp", path)
 }
 
 // Source reports whether the state directory can be written; ok is false before the

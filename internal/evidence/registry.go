@@ -67,6 +67,7 @@ func NewRegistry(o Options) *Registry {
 		Store: func(e *facts.Evidence, v *facts.KubeletProcess) { e.KubeletProcess = v },
 	})
 	o.Kubelet.Process = r.kubelet.Sampled
+	api := &kubelet.API{ProcFS: o.ProcFS, Process: process}
 	client := kubelet.New(o.Kubelet)
 	r.parts = append(slices.Clone(runtime.sources),
 		newChildren(&childrenSource{
@@ -77,6 +78,11 @@ func NewRegistry(o Options) *Registry {
 		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.pids}),
 		newNode(o.ProcFS),
 		r.kubelet,
+		NewWatch(Spec[facts.KubeletAPI]{
+			Name: "kubelet_api", Every: 2, Calm: 5, Timeout: 3 * time.Second, Gather: api.Sample,
+			Again: func(v *facts.KubeletAPI) bool { return !v.LostSince.IsZero() },
+			Store: func(e *facts.Evidence, v *facts.KubeletAPI) { e.KubeletAPI = v },
+		}),
 		// A kubelet that stops is reported within 15 s: 4 s until the next sample, and 10 s
 		// in which it must have failed.
 		NewWatch(Spec[facts.Kubelet]{

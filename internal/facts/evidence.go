@@ -16,6 +16,7 @@ type Evidence struct {
 	Node           *Node             `json:"node,omitzero"`
 	Kubelet        *Kubelet          `json:"kubelet,omitzero"`
 	KubeletProcess *KubeletProcess   `json:"kubelet_process,omitzero"`
+	KubeletAPI     *KubeletAPI       `json:"kubelet_api,omitzero"`
 	KubeletUnit    string            `json:"kubelet_unit,omitzero"` // the systemd service that runs or last ran it, without ".service"
 	Chain          *Chain            `json:"chain,omitzero"`        // nil while no call hangs
 }
@@ -229,6 +230,26 @@ type KubeletProcess struct {
 	// From says where each setting was made, by its name; Problem what could not be read.
 	From    map[string]string `json:"from,omitzero"`
 	Problem string            `json:"problem,omitzero"`
+}
+
+// KubeletAPI is the kubelet's way to its API server.
+type KubeletAPI struct {
+	At     time.Time `json:"at,omitzero"`
+	Server string    `json:"server,omitzero"` // host and port by its kubeconfig, "" while unknown
+	// Connections are established, Connecting have had no answer yet.
+	Connections int `json:"connections"`
+	Connecting  int `json:"connecting,omitzero"`
+	// UnackedBytes is the most that a connection has sent, or is to send, without an
+	// acknowledgement, Retransmits how often that was sent again in a row.
+	UnackedBytes uint32 `json:"unacked_bytes,omitzero"`
+	Retransmits  int    `json:"retransmits,omitzero"`
+	// AckedAt is when the server last acknowledged anything, LostSince the first sample since
+	// then in which no connection works; zero while one does.
+	AckedAt   time.Time `json:"acked_at,omitzero"`
+	LostSince time.Time `json:"lost_since,omitzero"`
+	// CertificateNotAfter is when the kubelet's client certificate expires, zero if unknown.
+	CertificateNotAfter time.Time `json:"certificate_not_after,omitzero"`
+	Problem             string    `json:"problem,omitzero"` // what could not be read
 }
 
 // HealthzOff reports whether the kubelet serves no healthz.

@@ -45,6 +45,7 @@ const (
 	KernelLimitReached            = "KernelLimitReached"
 	KubeletStalled                = "KubeletStalled"
 	KubeletDown                   = "KubeletDown"
+	KubeletDisconnected           = "KubeletDisconnected"
 	EventStreamBroken             = "EventStreamBroken"
 	RelistLoopStalled             = "RelistLoopStalled"
 	Unknown                       = "Unknown"
@@ -367,6 +368,12 @@ var table = withPages([]Reason{
 		Layer:    LayerKubelet,
 		Severity: facts.SeverityCritical,
 		Match:    kubeletDown,
+	},
+	{
+		ID:       KubeletDisconnected,
+		Layer:    LayerKubelet,
+		Severity: facts.SeverityCritical,
+		Match:    kubeletDisconnected,
 	},
 	{
 		ID:       RelistLoopStalled,

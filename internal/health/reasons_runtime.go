@@ -119,7 +119,11 @@ func nodeStatusStalled(w *view) (out lines) {
 
 func kubeletStalled(w *view) (out lines) {
 	k := w.f.Evidence.Kubelet
-	if k == nil || !k.Seen || k.Refused && !w.kubeletRuns() || !w.runtimeGood() {
+	if k == nil || !w.runtimeGood() {
+		return nil
+	}
+	listens := k.Seen && !k.Refused
+	if !listens && !w.kubeletRuns() {
 		return nil
 	}
 	out.when(!k.OK && w.unanswered(k.FailedSince, kubeletFails), "healthz has failed for %s: %s", w.ago(k.FailedSince),

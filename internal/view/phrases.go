@@ -44,7 +44,12 @@ func outlook(s *facts.Snapshot) string {
 	case s.State == facts.StateStarting && !s.NodeReady:
 		return "none yet: no relist has succeeded"
 	}
-	out := managing(s) + "; " + apiShows(s)
+	out := managing(s)
+	if p := s.Facts.Evidence.KubeletProcess; p != nil && p.Standalone {
+		out += "; it has no API server"
+	} else {
+		out += "; " + apiShows(s)
+	}
 	if n := s.Facts.NodeStatus; n != nil && n.Unknown {
 		out += "; the kubelet writes no status"
 	}
@@ -125,6 +130,12 @@ func kubelet(s *facts.Snapshot) string {
 			parts = append(parts, "its own PLEG was last seen "+age(s, k.LastSeen))
 		}
 	}
+	if api := s.Facts.Evidence.KubeletAPI; api != nil && api.Problem != "" {
+		parts = append(parts, "its API server is not known: "+Say(api.Problem))
+	}
+	if k != nil && untested(k.Version) {
+		parts = append(parts, "plegd has not been tested with "+Say(k.Version))
+	}
 	if p != nil && p.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
 		if less, sure := k.RelistsLess(); less || !sure {
 			parts = append(parts, "it uses EventedPLEG: one before 1.37 needs --events=evented")
@@ -137,6 +148,13 @@ func kubelet(s *facts.Snapshot) string {
 		parts = append(parts, "settings not read: "+Say(p.Problem))
 	}
 	return strings.Join(parts, "; ")
+}
+
+// untested reports whether the model has not been tried on a version of the kubelet: 1.33 to
+// 1.37 have been.
+func untested(version string) bool {
+	v, known := facts.ParseVersion(version)
+	return known && (v[0] != 1 || v[1] < 33 || v[1] > 37)
 }
 
 // settings are the kubelet's periods that the prediction depends on, with where each was made.

@@ -54,6 +54,7 @@ type Process struct {
 	settings settingsReader
 	sockets  sockets
 	unit     atomic.Pointer[string]
+	current  atomic.Pointer[settings] // known, for other sources
 }
 
 // Unit returns the systemd service that runs the kubelet, or ran the last one, without ".service";
@@ -79,6 +80,7 @@ func (k *Process) Sample(ctx context.Context) (*facts.KubeletProcess, error) {
 	p, err := k.Table.Alive(k.id.PID)
 	if err != nil || p.ID() != k.id {
 		k.known = nil
+		k.current.Store(nil)
 		return k.search(ctx, 0)
 	}
 	if k.known.Problem != "" && time.Since(k.readAt) >= readAgainAfter {
@@ -95,12 +97,17 @@ func (k *Process) search(ctx context.Context, maxAge time.Duration) (*facts.Kube
 	}
 	for _, p := range proved {
 		found := k.read(ctx, p)
-		if found != nil && k.watched(ctx, found, len(proved)) {
+		switch {
+		case found == nil:
+			doubt = fmt.Errorf("the arguments of the kubelet, pid %d, cannot be read", p.PID)
+		case k.watched(ctx, found, len(proved)):
 			k.keep(p, found)
 			return &found.KubeletProcess, nil
+		default:
+			doubt = nil // the kubelet of another runtime
 		}
 	}
-	if len(proved) == 0 && doubt != nil {
+	if doubt != nil {
 		return nil, doubt
 	}
 	return nil, ErrNone
@@ -113,6 +120,7 @@ func (k *Process) keep(p proc.Process, found *settings) {
 	}
 	k.id = p.ID()
 	k.known = found
+	k.current.Store(found)
 	k.readAt = time.Now()
 	k.unit.Store(new(strings.TrimSuffix(found.Unit, ".service")))
 }

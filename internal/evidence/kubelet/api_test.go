@@ -1,0 +1,120 @@
+package kubelet
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/must"
+)
+
+// kubeconfigOf is a kubeconfig with two contexts, of which the second is current.
+func kubeconfigOf(server, certificate string) string {
+	return fmt.Sprintf("current-context: b\ncontexts:\n- {name: a, context: {cluster: x, user: x}}\n- {name: b, context: {cluster: c, user: u}}\n"+
+		"clusters:\n- {name: x, cluster: {server: 'https://192.0.2.1:1'}}\n- {name: c, cluster: {server: '%s'}}\n"+
+		"users:\n- {name: u, user: {client-certificate: %s}}\n", server, certificate)
+}
+
+// TestReadClient: the server and the certificate of the current context, beside a private key
+// in the same file; no message has a part of a file.
+func TestReadClient(t *testing.T) {
+	pair, certificatePEM := certificate(t, false, nil, "system:node:n")
+	key := "-----BEGIN PRIVATE KEY-----\nczNjcmV0\n-----END PRIVATE KEY-----\n"
+	for _, tt := range []struct {
+		kubeconfig, certificate string
+		server, problem         string
+		expires                 bool
+	}{
+		{kubeconfigOf("https://10.0.0.1:6443", "pki/c.pem"), key + string(certificatePEM), "10.0.0.1:6443", "", true},
+		{kubeconfigOf("https://api.example", "/pki/c.pem"), string(certificatePEM), "api.example:443", "", true},
+		{kubeconfigOf("https://[fd00::1]:6443", "/none"), "", "[fd00::1]:6443", "no such file", false},
+		{kubeconfigOf("https://10.0.0.1:6443", "pki/c.pem"), key, "10.0.0.1:6443", "no PEM certificate", false},
+		{kubeconfigOf("s3cret", "pki/c.pem"), "", "", "names no server", false},
+		{"s3cret: [", "", "", "not a valid kubeconfig", false},
+	} {
+		root := t.TempDir()
+		must.Do(t, os.Mkdir(root+"/pki", 0o755))
+		must.Do(t, os.WriteFile(root+"/kubeconfig", []byte(tt.kubeconfig), 0o600))
+		must.Do(t, os.WriteFile(root+"/pki/c.pem", []byte(tt.certificate), 0o600))
+		got, err := readClient(t.Context(), new(namedFiles), &settings{kubeconfig: "/kubeconfig", tree: place{root: root}})
+		if got.server != tt.server || tt.expires != got.notAfter.Equal(pair.Leaf.NotAfter) {
+			t.Errorf("%s: %+v", tt.kubeconfig, got)
+		}
+		if (err == nil) != (tt.problem == "") || err != nil && (!strings.Contains(err.Error(), tt.problem) || strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("%s: %v, want %q", tt.kubeconfig, err, tt.problem)
+		}
+	}
+}
+
+// TestAPIConnections follows the connections of this process to a server: one that is
+// answered, none, and one to a server that accepts nothing.
+func TestAPIConnections(t *testing.T) {
+	server, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	defer func() { _ = server.Close() }()
+	address := netip.MustParseAddrPort(server.Addr().String())
+	process := &Process{}
+	process.current.Store(&settings{
+		KubeletProcess: facts.KubeletProcess{PID: os.Getpid(), Started: time.Now().Add(-time.Hour), StartTicks: 7}, kubeconfig: "/k",
+	})
+	a := &API{
+		ProcFS: "/proc", Process: process, started: 7, readAt: time.Now(),
+		client: apiClient{server: address.String(), port: address.Port(), address: address.Addr()},
+	}
+	sample := func() *facts.KubeletAPI {
+		t.Helper()
+		v, err := a.Sample(t.Context())
+		must.Do(t, err)
+		return v
+	}
+	if v := sample(); v.Connections != 0 || v.LostSince.IsZero() {
+		t.Errorf("without a connection: %+v", v)
+	}
+	conn, err := net.Dial("tcp", server.Addr().String())
+	must.Do(t, err)
+	if v := sample(); v.Connections != 1 || !v.LostSince.IsZero() || time.Since(v.AckedAt) > time.Minute {
+		t.Errorf("with a connection: %+v", v)
+	}
+	must.Do(t, conn.Close())
+	lost := sample()
+	if lost.Connections != 0 || lost.LostSince.IsZero() || lost.AckedAt.IsZero() {
+		t.Errorf("after it is closed: %+v", lost)
+	}
+	if v := sample(); !v.LostSince.Equal(lost.LostSince) {
+		t.Errorf("lost since %s and then %s", lost.LostSince, v.LostSince)
+	}
+}
+
+// TestFollowConnections: a connection that is sent again without an answer does not work, nor
+// one that is not accepted; one that works is enough.
+func TestFollowConnections(t *testing.T) {
+	good := proc.TCPSocket{State: proc.Established, Unacked: 100, LastAck: time.Second}
+	stalled := proc.TCPSocket{State: proc.Established, Unacked: 2000, Retransmits: 9, LastAck: 25 * time.Second}
+	connecting := proc.TCPSocket{State: proc.SynSent, Retransmits: 3}
+	long := time.Now().Add(-time.Hour)
+	for name, tt := range map[string]struct {
+		found   []proc.TCPSocket
+		started time.Time
+		lost    bool
+	}{
+		"answered":                {[]proc.TCPSocket{good}, long, false},
+		"stalled":                 {[]proc.TCPSocket{stalled}, long, true},
+		"stalled, and reconnects": {[]proc.TCPSocket{stalled, connecting}, long, true},
+		"one of two is answered":  {[]proc.TCPSocket{stalled, good}, long, false},
+		"not accepted":            {[]proc.TCPSocket{connecting}, long, true},
+		"none":                    {nil, long, true},
+		"it has just started":     {nil, time.Now(), false},
+	} {
+		a, out := &API{}, &facts.KubeletAPI{At: time.Now()}
+		a.follow(tt.found, out, tt.started)
+		if out.LostSince.IsZero() == tt.lost {
+			t.Errorf("%s: %+v", name, out)
+		}
+	}
+}
