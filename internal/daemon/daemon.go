@@ -58,6 +58,7 @@ type Daemon struct {
 	shown    map[string]shown            // parts that are no source, by name
 	events   *events.Subscriber          // nil without --events
 	chain    atomic.Pointer[facts.Chain] // nil while no call hangs
+	findings atomic.Pointer[[]facts.Finding]
 
 	judging
 }
@@ -116,7 +117,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		func(context.Context) (exporter.Node, error) { return exporter.ReadNode(cfg.ProcFS, cfg.SysFS), nil })
 	registry.MustRegister(exporter.NewCollector(d, node, build.Version))
 	d.run(d.find, d.afterSearch(d.loop.Run), d.afterSearch(d.checkStatus), d.checkVersion,
-		d.dialer.Run, d.sources.Run, d.followChain, d.runJudge, d.runNotifier)
+		d.dialer.Run, d.sources.Run, d.followChain, d.keepLedger, d.runJudge, d.runNotifier)
 	d.readies = append(d.readies, d.loop.Ready())
 	d.serve(build)
 	return d, nil

@@ -55,6 +55,9 @@ func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 	}
 	f.Evidence.Children = d.withPods(f.Evidence.Children)
 	f.Evidence.Chain = d.chain.Load()
+	if found := d.findings.Load(); found != nil {
+		f.Evidence.Findings = *found
+	}
 	return f
 }
 

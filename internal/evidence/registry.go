@@ -75,7 +75,7 @@ func NewRegistry(o Options) *Registry {
 			// Shims are started by the socket of the last hop.
 			socket: func() string { return cmp.Or(containerd.path(), path()) },
 		}),
-		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.pids}),
+		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.PIDs}),
 		newNode(o.ProcFS),
 		r.kubelet,
 		NewWatch(Spec[facts.KubeletAPI]{
@@ -115,8 +115,9 @@ func (r *Registry) PID() int { return r.hops[0].process.PID() }
 // KubeletProcess returns the node's kubelet, nil while none is known.
 func (r *Registry) KubeletProcess() *facts.KubeletProcess { return r.kubelet.Value() }
 
-// pids returns the processes that calls pass through: they keep containers' data.
-func (r *Registry) pids() (out []int) {
+// PIDs returns the processes that calls pass through, the runtime's first, 0 for one that is not
+// known: they keep containers' data.
+func (r *Registry) PIDs() (out []int) {
 	for _, h := range r.hops {
 		out = append(out, h.process.PID())
 	}

@@ -2,6 +2,7 @@ package health
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -103,31 +104,40 @@ func (w *view) chainEvidence(id string) (out lines) {
 	}
 	c := w.chain()
 	for _, l := range slices.Backward(c.Links) {
-		switch {
-		case l.Kind == facts.KindCall:
-			out.add("%s %s", l.Name, l.Evidence)
-		case l.Kind == facts.KindContainer:
-			out.add("ContainerStatus of one container alone hangs too")
-		case l.Kind == facts.KindPod:
-			out.add("PodSandboxStatus of one pod alone hangs too")
-		case l.PID != 0:
-			out.add("%s pid %d (%s): %s", l.Kind, l.PID, l.Name, l.Evidence)
-		default:
-			out.add("%s: %s", l.Kind, l.Evidence)
-		}
+		out.text(linkText(&l))
 	}
 	out.when(c.Unknown != "", "no further: %s", c.Unknown)
 	return out
+}
+
+// linkText is a link as evidence, without the name of a pod.
+func linkText(l *facts.Link) string {
+	switch {
+	case l.Kind == facts.KindCall:
+		return l.Name + " " + l.Evidence
+	case l.Kind == facts.KindContainer:
+		return "ContainerStatus of one container alone hangs too"
+	case l.Kind == facts.KindPod:
+		return "PodSandboxStatus of one pod alone hangs too"
+	case l.PID != 0:
+		return fmt.Sprintf("%s pid %d (%s): %s", l.Kind, l.PID, l.Name, l.Evidence)
+	}
+	return fmt.Sprintf("%s: %s", l.Kind, l.Evidence)
 }
 
 // chainOf returns the wait chain where it is about a reason: one of a process may be about the previous reason.
 // hop is the socket of the reason's hop.
 func (w *view) chainOf(id, hop string) *facts.Chain {
 	c := w.chain()
-	if c.First().Kind != facts.KindCall && c.First().PID != Subject(w.f.At(hop), id) {
-		return nil
+	isAbout := c.First().Kind == facts.KindCall || c.First().PID == Subject(w.f.At(hop), id)
+	found := w.finding(id)
+	switch {
+	case found != nil && (c == nil || !isAbout || w.chainCause() != id):
+		return &found.Chain
+	case isAbout:
+		return c
 	}
-	return c
+	return nil
 }
 
 // chainNext is the first step for the culprit of the chain; "" where there is none.

@@ -39,6 +39,9 @@ func firstStep(c *facts.Chain, culprit *facts.Link) string {
 	return processStep(c.Links, culprit, before)
 }
 
+// keepsOpen is in the evidence of a process that waits for a pipe to be closed.
+const keepsOpen = " keeps open"
+
 // processStep is the step for a process that waits for no other one.
 func processStep(links []facts.Link, culprit, before *facts.Link) string {
 	who, last := culprit.Who(), len(links)-1
@@ -61,6 +64,9 @@ func processStep(links []facts.Link, culprit, before *facts.Link) string {
 	case culprit.Kind == facts.KindShim && culprit.State == facts.LinkUnread && !strings.HasPrefix(culprit.Name, "conmon"):
 		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.",
 			culprit.PID)
+	case before.State == facts.LinkPeer && strings.Contains(before.Evidence, keepsOpen):
+		return fmt.Sprintf("See what %s is: %s. Its end closes the pipe, and the call returns that waits for it.",
+			who, before.Evidence)
 	case culprit.Kind == facts.KindProcess && before.State == facts.LinkPeer:
 		return fmt.Sprintf("Get %s to answer: %s. %s waits for it: %s.",
 			who, culprit.Evidence, before.Who(), before.Evidence)

@@ -37,6 +37,7 @@ const (
 	ShimStuck                     = "ShimStuck"
 	SystemBusStalled              = "SystemBusStalled"
 	RuntimeHelperStuck            = "RuntimeHelperStuck"
+	RuntimePeerStuck              = "RuntimePeerStuck"
 	PodStartsFailing              = "PodStartsFailing"
 	RelistSlow                    = "RelistSlow"
 	TooManyContainers             = "TooManyContainers"
@@ -309,6 +310,13 @@ var table = withPages([]Reason{
 		Severity:      facts.SeverityWarning,
 		CriticalWhile: (*view).helperHoldsUp,
 		Match:         helperStuck,
+	},
+	{
+		ID:            RuntimePeerStuck,
+		Layer:         LayerPods,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*view).listsSuffer,
+		Match:         peerStuck,
 	},
 	{
 		ID:            PodInspectionStall,

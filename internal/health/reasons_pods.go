@@ -23,9 +23,22 @@ const (
 )
 
 func shimStuck(w *view) lines {
-	out, c := w.chainEvidence(ShimStuck), w.f.Evidence.Children
-	if c == nil || out != nil {
-		return out
+	proven := w.chainEvidence(ShimStuck)
+	if proven != nil {
+		return proven
+	}
+	seen := w.stuckShims()
+	if seen != nil {
+		return seen
+	}
+	return w.findingEvidence(ShimStuck)
+}
+
+// stuckShims are the shims that have been stuck for long enough, else nil.
+func (w *view) stuckShims() (out lines) {
+	c := w.f.Evidence.Children
+	if c == nil {
+		return nil
 	}
 	for _, s := range c.Stuck {
 		least := stoppedShim
@@ -59,9 +72,22 @@ func (w *view) ofHangingPod(s facts.Child) bool {
 }
 
 func helperStuck(w *view) lines {
-	out, c := w.chainEvidence(RuntimeHelperStuck), w.f.Evidence.Children
-	if c == nil || out != nil || w.lastAnswer.IsZero() { // what never answered may be no runtime at all
-		return out
+	proven := w.chainEvidence(RuntimeHelperStuck)
+	if proven != nil || w.lastAnswer.IsZero() { // what never answered may be no runtime at all
+		return proven
+	}
+	seen := w.oldHelpers()
+	if seen != nil {
+		return seen
+	}
+	return w.findingEvidence(RuntimeHelperStuck)
+}
+
+// oldHelpers are the helpers that have run for too long, else nil.
+func (w *view) oldHelpers() (out lines) {
+	c := w.f.Evidence.Children
+	if c == nil {
+		return nil
 	}
 	for _, h := range c.Old {
 		out.when(w.age(h.Since) >= oldHelper, "pid %d (%s) has run for %s", h.PID, h.Comm, w.ago(h.Since))

@@ -36,6 +36,7 @@ var genericWords = words{
 	"{storage}":   "DIRECTORY",
 	"{shim}":      "PID",
 	"{helper}":    "PID",
+	"{peer}":      "PID",
 	"{kubelet}":   "UNIT",
 	"{abortable}": "UNIT",
 }
@@ -77,6 +78,7 @@ func nodeWords(f *facts.Facts, reason string, chain []facts.Link) words {
 		"{storage}":   storageDirectory(e.Storage),
 		"{shim}":      pidText(subjectPID(f, chain, ShimStuck, facts.KindShim)),
 		"{helper}":    pidText(subjectPID(f, chain, RuntimeHelperStuck, facts.KindHelper)),
+		"{peer}":      pidText(lastPID(chain)),
 		"{kubelet}":   e.KubeletUnit,
 		"{abortable}": abortableKubelet(e.KubeletUnit, chain),
 	}
@@ -92,6 +94,14 @@ func pidText(pid int) string {
 		return ""
 	}
 	return strconv.Itoa(pid)
+}
+
+// lastPID returns the process at the end of the chain, 0 for none.
+func lastPID(chain []facts.Link) int {
+	if len(chain) == 0 {
+		return 0
+	}
+	return chain[len(chain)-1].PID
 }
 
 // subjectPID returns the process of a kind in the chain, else the subject of the reason.

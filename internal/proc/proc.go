@@ -139,6 +139,7 @@ type Process struct {
 	State     byte
 	Threads   int
 	Start     uint64 // clock ticks since boot
+	Exiting   bool   // it has begun to end (PF_EXITING)
 	BlockIO   uint64 // clock ticks in block I/O; 0 without delay accounting
 }
 
@@ -148,10 +149,14 @@ func (p Process) ID() ID { return ID{p.PID, p.Start} }
 // Fields of /proc/PID/stat, counted from the state, field 3 of proc(5).
 const (
 	statPPID    = 1
+	statFlags   = 6
 	statThreads = 17
 	statStart   = 19
 	statBlkIO   = 39
 )
+
+// exiting is PF_EXITING of linux/sched.h.
+const exiting = 0x4
 
 // ParseStat decodes "pid (comm) state ppid ...". The name may hold anything, blanks and
 // brackets included: it ends at the last bracket.
@@ -168,8 +173,10 @@ func ParseStat(b []byte) (Process, error) {
 	if err := cmp.Or(failed, noParent, noThreads, noStart); err != nil {
 		return Process{}, err
 	}
+	flags, _ := strconv.ParseUint(fields[statFlags], 10, 64) // without them it has not begun to end
 	p := Process{
-		PID: int(pid), PPID: int(ppid), Comm: string(b[from+1 : to]), State: fields[0][0], //nolint:gosec // 31 bits
+		Exiting: flags&exiting != 0,
+		PID:     int(pid), PPID: int(ppid), Comm: string(b[from+1 : to]), State: fields[0][0], //nolint:gosec // 31 bits
 		Threads: int(threads), Start: start, //nolint:gosec // likewise
 	}
 	if len(fields) > statBlkIO {
@@ -210,6 +217,22 @@ func ThreadState(s byte) string {
 func TracerPID(procfs string, pid int) int {
 	b, _ := ReadFile(Path(procfs, pid, "status")) // of nothing there is none
 	return number(b, "TracerPid", 10, 0)
+}
+
+// KillPending reports whether a process has a SIGKILL that it has not come to.
+func KillPending(procfs string, pid int) bool {
+	b, err := ReadFile(Path(procfs, pid, "status"))
+	if err != nil {
+		return false
+	}
+	const kill = 1 << (unix.SIGKILL - 1)
+	for _, name := range []string{"SigPnd", "ShdPnd"} {
+		pending, err := strconv.ParseUint(value(b, name), 16, 64)
+		if err == nil && pending&kill != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Schedstat is a /proc/PID/schedstat, or a thread's: nanoseconds on a CPU,

@@ -1,0 +1,44 @@
+package chain
+
+import (
+	"context"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// Debt is something that one process is owed by another, as it is seen without a call that hangs.
+type Debt struct {
+	Waiter, Debtor int    // processes
+	Evidence       string // how the first waits for the second
+	Begun          time.Time // when it was first seen
+	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
+	RuntimePID, DaemonPID int
+	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
+	Pod func(id string) string
+}
+
+// Owed returns the chain from the process that waits, by way of the one that owes it, to the culprit.
+func (e *Explorer) Owed(ctx context.Context, d Debt) facts.Chain {
+	e.symptom = Symptom{
+		Symptom:    facts.Symptom{Process: d.Waiter, Since: d.Begun},
+		RuntimePID: d.RuntimePID, DaemonPID: d.DaemonPID, Pod: d.Pod,
+	}
+	c := facts.Chain{At: time.Now()}
+	waiter, err := proc.ReadStat(e.procfs, d.Waiter)
+	if err != nil {
+		return c // it has just ended
+	}
+	link := e.linkOf(ctx, waiter)
+	if d.Waiter == d.RuntimePID {
+		link.Kind = facts.KindRuntime
+	}
+	link.State = facts.LinkPeer
+	link.Evidence = d.Evidence
+	link.Since = d.Begun
+	c.Links = append(c.Links, link)
+	e.follow(ctx, &c, d.Debtor)
+	e.finish(&c)
+	return c
+}

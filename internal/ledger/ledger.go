@@ -1,0 +1,221 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+const (
+	// interval is the time between two passes, owedInterval while something is owed.
+	interval     = 10 * time.Second
+	owedInterval = 2 * time.Second
+	// tableAge is how old the process table may be, owedTableAge while something is owed.
+	tableAge     = 30 * time.Second
+	owedTableAge = 2 * time.Second
+	// limit is the age from which an obligation is followed: of a peer that stands still, and of a
+	// killed process. idleLimit is the same for a peer that merely sleeps, and for a pipe.
+	limit     = 10 * time.Second
+	idleLimit = 30 * time.Second
+	// passTimeout limits one pass.
+	passTimeout = 5 * time.Second
+	// maxFindings bounds the findings, the oldest first.
+	maxFindings = 4
+)
+
+// Options are what the ledger needs to know of the daemon.
+type Options struct {
+	Table *proc.Table
+	SysFS string
+	// PIDs returns the runtime's process, and those of the hops behind it; 0 for an unknown one.
+	PIDs func() []int
+	// Socket returns the path of the runtime's socket.
+	Socket func() string
+	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
+	Pod func(id string) string
+	// Clock returns the time; nil for the system's.
+	Clock func() time.Time
+}
+
+// Ledger holds the obligations. Pass is for one goroutine.
+type Ledger struct {
+	Options
+
+	owed map[identity]*obligation
+	// settled are the pipes of the runtime that are known to be owed by nobody else.
+	settled map[identity]bool
+	passed  bool // the first pass has ended: what is found from now on is new
+}
+
+// identity tells obligations apart over passes and restarts of plegd.
+type identity struct {
+	kind kind
+	id   uint64 // a socket's cookie, a pipe's inode, a process's start
+	pid  int    // of a process, else 0
+}
+
+// kind is what is owed.
+type kind string
+
+const (
+	unreadBytes kind = "bytes"   // a peer does not read
+	unaccepted  kind = "accept"  // a peer does not accept
+	openPipe    kind = "pipe"    // a stranger keeps a pipe open that the runtime reads
+	killed      kind = "process" // a killed process does not end
+)
+
+// obligation is something that is owed.
+type obligation struct {
+	identity
+
+	begun    time.Time
+	known    bool   // it was there in the first pass: it may be so by design
+	amount   uint32 // bytes or connections
+	waiter   int    // the process of the runtime's, or a shim, to which it is owed; 0 while not known
+	debtor   int    // the process that owes it; 0 while not known
+	socket   proc.Socket
+	name     string // of the socket or pipe
+	evidence string // how the waiter waits
+	explorer *chain.Explorer
+}
+
+// New returns an empty ledger.
+func New(o Options) *Ledger {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &Ledger{
+		Options: o,
+		owed:    map[identity]*obligation{},
+		settled: map[identity]bool{},
+	}
+}
+
+// Next is how long to wait until the next pass.
+func (l *Ledger) Next() time.Duration {
+	if len(l.owed) > 0 {
+		return owedInterval
+	}
+	return interval
+}
+
+// Pass looks for obligations, and returns what those lead to that are old enough.
+func (l *Ledger) Pass(ctx context.Context) []facts.Finding {
+	limited, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
+	p := &pass{Ledger: l, moment: l.Clock(), pids: l.livePIDs(), seen: map[identity]bool{}}
+	if len(p.pids) == 0 {
+		clear(l.owed)
+		return nil
+	}
+	p.sockets(limited)
+	p.processes(limited)
+	p.pipes(limited)
+	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
+	l.passed = true
+	return p.findings(ctx)
+}
+
+// livePIDs returns the known processes of the runtime and of the hops behind it.
+func (l *Ledger) livePIDs() []int {
+	return slices.DeleteFunc(l.PIDs(), func(pid int) bool { return pid == 0 })
+}
+
+// pass is one pass.
+type pass struct {
+	*Ledger
+	moment time.Time
+	pids   []int // the runtime, and the hops behind it
+	seen   map[identity]bool
+}
+
+// keep keeps an obligation with the age that it has, and returns it. An amount that has fallen
+// since the last pass makes it a new one: it is being worked off.
+func (p *pass) keep(found obligation) *obligation {
+	p.seen[found.identity] = true
+	o, ok := p.owed[found.identity]
+	if !ok || found.amount < o.amount {
+		found.begun = cmp.Or(found.begun, p.moment)
+		found.known = !p.passed
+		found.explorer = chain.New(p.Table, p.SysFS, nil)
+		p.owed[found.identity] = &found
+		return &found
+	}
+	o.amount = found.amount
+	o.socket = found.socket
+	return o
+}
+
+// age is how long something has been owed.
+func (p *pass) age(o *obligation) time.Duration { return p.moment.Sub(o.begun) }
+
+// findings follows the obligations that are old enough, the oldest first.
+func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
+	oldest := slices.SortedFunc(maps.Values(p.owed), func(a, b *obligation) int {
+		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id))
+	})
+	for _, o := range oldest {
+		if len(out) == maxFindings {
+			break
+		}
+		if p.age(o) < limit || o.waiter == 0 || o.debtor == 0 {
+			continue
+		}
+		c := o.explorer.Owed(ctx, chain.Debt{
+			Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun,
+			RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
+		})
+		reason := p.reasonOf(o, &c)
+		if reason != "" {
+			out = append(out, facts.Finding{Reason: reason, Since: o.begun, Chain: c})
+		}
+	}
+	return out
+}
+
+// daemonPID returns the first hop behind the runtime, 0 for none.
+func (p *pass) daemonPID() int {
+	if len(p.pids) < 2 {
+		return 0
+	}
+	return p.pids[1]
+}
+
+// standsStill are the states of a link that does nothing until somebody else does something.
+var standsStill = []facts.LinkState{
+	facts.LinkStopped, facts.LinkTraced, facts.LinkFrozen, facts.LinkBlocked, facts.LinkLocked, facts.LinkMemory,
+}
+
+// reasonOf returns the reason that an obligation proves, "" while it may be one by design: of a
+// peer that merely sleeps for a while, or that was there before plegd.
+func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
+	if len(c.Links) < 2 {
+		return ""
+	}
+	debtor := &c.Links[1]
+	isHeld := slices.Contains(standsStill, debtor.State)
+	switch {
+	case o.kind == killed:
+		return shimStuck
+	case !isHeld && (o.known && o.kind != openPipe || p.age(o) < idleLimit):
+		return ""
+	case debtor.Kind == facts.KindShim:
+		return shimStuck
+	case debtor.Kind == facts.KindHelper:
+		return helperStuck
+	}
+	return peerStuck
+}
+
+// The reasons that the ledger proves, as internal/health has them.
+const (
+	shimStuck   = "ShimStuck"
+	helperStuck = "RuntimeHelperStuck"
+	peerStuck   = "RuntimePeerStuck"
+)

@@ -1,0 +1,105 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/evidencetest"
+)
+
+// process is one of a made-up node: flags are those of its stat, pending its SigPnd.
+type process struct {
+	pid, parent int
+	comm        string
+	state       byte
+	exiting     bool
+	pending     string
+}
+
+// node writes a /proc with a runtime, pid 10, a shim, pid 20, and processes of its container.
+func node(t *testing.T, processes []process) string {
+	t.Helper()
+	root := t.TempDir()
+	all := append([]process{
+		{pid: 1, comm: "systemd", state: 'S'},
+		{pid: 10, parent: 1, comm: "containerd", state: 'S'},
+		{pid: 20, parent: 1, comm: "containerd-shim", state: 'S'},
+	}, processes...)
+	for _, p := range all {
+		line := evidencetest.StatLine(p.pid, p.comm, p.state, p.parent, 100)
+		if p.exiting {
+			before, after, _ := strings.Cut(line, ") ")
+			fields := strings.Fields(after)
+			fields[6] = "4"
+			line = before + ") " + strings.Join(fields, " ") + "\n"
+		}
+		evidencetest.WriteTree(t, root, map[string]string{
+			fmt.Sprintf("%d/stat", p.pid):                     line,
+			fmt.Sprintf("%d/status", p.pid):                   "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
+			fmt.Sprintf("%d/cgroup", p.pid):                   "0::/\n",
+			fmt.Sprintf("%d/task/%d/stat", p.pid, p.pid):      line,
+			fmt.Sprintf("%d/task/%d/schedstat", p.pid, p.pid): "1 1 1\n",
+			fmt.Sprintf("%d/task/%d/syscall", p.pid, p.pid):   "202 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n",
+			fmt.Sprintf("%d/task/%d/wchan", p.pid, p.pid):     "rpc_wait_bit_killable",
+			fmt.Sprintf("%d/fd/.keep", p.pid):                 "",
+		})
+	}
+	return root
+}
+
+// TestKilled: a killed process that does not end is found after 10 s, with the member of its PID
+// namespace for which it waits; one that is in D and has not been killed, and one of no container, is not.
+func TestKilled(t *testing.T) {
+	const kill, none = "0000000000000100", "0000000000000000"
+	for _, tt := range []struct {
+		name      string
+		processes []process
+		later     time.Duration
+		culprit   int // 0: nothing is found
+	}{
+		{"in D with a SIGKILL", []process{{pid: 30, parent: 20, comm: "app", state: 'D', pending: kill}}, 11 * time.Second, 30},
+		{"in D", []process{{pid: 30, parent: 20, comm: "app", state: 'D', pending: none}}, time.Hour, 0},
+		{"its namespace has a member in D", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none},
+			{pid: 31, parent: 30, comm: "worker", state: 'S', pending: none},
+			{pid: 32, parent: 31, comm: "worker", state: 'D', pending: kill},
+		}, 11 * time.Second, 32},
+		{"it ends in time", []process{{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none}}, 9 * time.Second, 0},
+		{"somebody else's", []process{{pid: 30, parent: 1, comm: "app", state: 'D', pending: kill}}, time.Hour, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := time.Now()
+			l := New(Options{
+				Table: proc.NewTable(node(t, tt.processes)), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
+				Socket: func() string { return "/run/x.sock" }, Clock: func() time.Time { return now },
+			})
+			l.Pass(t.Context())
+			now = now.Add(tt.later)
+			found := l.Pass(t.Context())
+			culprit := 0
+			for _, f := range found {
+				if f.Reason == shimStuck && f.Chain.Links[0].PID == 20 {
+					culprit = f.Chain.Links[1].PID
+				}
+			}
+			if culprit != tt.culprit {
+				t.Errorf("culprit %d, want %d: %+v", culprit, tt.culprit, found)
+			}
+		})
+	}
+}
+
+// BenchmarkPass is the cost of a pass while nothing is owed, with this process as the runtime.
+func BenchmarkPass(b *testing.B) {
+	l := New(Options{
+		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} },
+		Socket: func() string { return "/run/x.sock" },
+	})
+	for b.Loop() {
+		l.Pass(b.Context())
+	}
+}

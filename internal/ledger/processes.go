@@ -1,0 +1,71 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// processes notes the killed processes of shims that do not end: they wait in
+// the kernel, or their PID namespace has a member that does.
+func (p *pass) processes(ctx context.Context) {
+	age := tableAge
+	if len(p.owed) > 0 {
+		age = owedTableAge
+	}
+	all, err := p.Table.Processes(ctx, age)
+	if err != nil {
+		return
+	}
+	for _, candidate := range all.ByPID {
+		if !candidate.Exiting && candidate.State != 'D' {
+			continue
+		}
+		shim := p.ownerOf(all, candidate)
+		if shim == 0 {
+			continue
+		}
+		process, err := p.Table.Alive(candidate.PID) // as it is now
+		if err != nil || process.ID() != candidate.ID() || !p.isDying(process) {
+			continue
+		}
+		o := p.keep(obligation{identity: identity{kind: killed, id: process.Start, pid: process.PID}, waiter: shim})
+		o.debtor = p.memberInD(all, process)
+		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s), which has been killed", process.PID, process.Comm)
+	}
+}
+
+// ownerOf returns the shim that a process descends from, 0 for none.
+func (p *pass) ownerOf(all *proc.Processes, process proc.Process) int {
+	for _, pid := range all.Ancestors(process.PPID) {
+		if all.ByPID[pid].Kind() == proc.KindShim {
+			return pid
+		}
+	}
+	return 0
+}
+
+// isDying reports whether a process is ending, or has a SIGKILL that it does not get to.
+func (p *pass) isDying(process proc.Process) bool {
+	return process.Exiting || process.State == 'D' && proc.KillPending(p.Table.ProcFS, process.PID)
+}
+
+// memberInD returns the process in D for which a killed one waits: itself, else the first of its
+// descendants, as of those of its PID namespace; itself where none is.
+func (p *pass) memberInD(all *proc.Processes, process proc.Process) int {
+	if process.State == 'D' {
+		return process.PID
+	}
+	for _, child := range all.Children(process.PID) {
+		child, err := p.Table.Alive(child.PID) // as it is now
+		if err != nil {
+			continue
+		}
+		member, err := p.Table.Alive(p.memberInD(all, child))
+		if err == nil && member.State == 'D' {
+			return member.PID
+		}
+	}
+	return process.PID
+}

@@ -1,0 +1,150 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/proc"
+)
+
+const (
+	// fullStream is how many unread bytes keep a server of gRPC from sending more: its flow
+	// control lets 64 KiB be on the way. fullBuffer is the memory that they take at the sender.
+	fullStream = 60_000
+	fullBuffer = 64 << 10
+	// maxListeners bounds the listeners whose accept queue is read in one pass.
+	maxListeners = 8
+)
+
+// sockets notes the streams whose bytes are not read, and the listeners that do not accept.
+func (p *pass) sockets(ctx context.Context) {
+	byInode := map[uint32]proc.Socket{}
+	var unread, waiting []proc.Socket
+	err := proc.EachSocket(ctx, 1<<proc.Established|1<<proc.Listening, func(s proc.Socket) {
+		switch {
+		case s.Kind != unix.SOCK_STREAM:
+			return
+		case s.State == proc.Listening && s.RQueue > 0:
+			waiting = append(waiting, s)
+		case s.State == proc.Established && s.RQueue > 0:
+			unread = append(unread, s)
+		}
+		byInode[s.Inode] = s
+	})
+	if err != nil || len(unread)+len(waiting) == 0 {
+		return
+	}
+	family := &family{pass: p}
+	for _, s := range unread {
+		o := p.keep(obligation{identity: identity{kind: unreadBytes, id: s.Cookie}, amount: s.RQueue, socket: s})
+		if p.age(o) >= limit {
+			p.resolveUnread(ctx, o, byInode[s.Peer], family)
+		}
+	}
+	for _, s := range waiting {
+		o := p.keep(obligation{identity: identity{kind: unaccepted, id: s.Cookie}, amount: s.RQueue, socket: s})
+		if p.age(o) >= limit {
+			p.resolveUnaccepted(ctx, o, family)
+		}
+	}
+}
+
+// resolveUnread finds who has sent what is not read, and who does not read it. A server waits
+// for a client that reads late only when no more can be sent.
+func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Socket, family *family) {
+	if isLog(sender.Name) || isLog(o.socket.Name) {
+		return
+	}
+	isFull := o.amount >= fullStream || sender.WQueue >= fullBuffer
+	if sender.Name == p.Socket() && !isFull {
+		o.waiter = 0
+		return
+	}
+	o.waiter = family.holder(sender.Inode)
+	if o.waiter == 0 {
+		return
+	}
+	o.name = sender.Name + o.socket.Name // one of the two has none
+	o.evidence = fmt.Sprintf("%d bytes that it has sent wait unread at the other end of socket %s", o.amount, o.name)
+	p.resolveDebtor(ctx, o, o.socket.Inode)
+}
+
+// resolveUnaccepted finds whose connections wait at a listener, and whose it is. That of the
+// runtime has a reason of its own.
+func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, family *family) {
+	if o.debtor == 0 {
+		p.resolveDebtor(ctx, o, o.socket.Inode)
+	}
+	if slices.Contains(p.pids, o.debtor) || isLog(o.socket.Name) || family.listeners >= maxListeners {
+		o.waiter = 0
+		return
+	}
+	family.listeners++
+	clients, err := proc.Pending(ctx, o.socket)
+	if err != nil {
+		return
+	}
+	for _, client := range clients {
+		o.waiter = family.holder(client)
+		if o.waiter != 0 {
+			break
+		}
+	}
+	o.evidence = fmt.Sprintf("its connection is not accepted at socket %s, where %d wait", o.socket.Name, o.amount)
+}
+
+// resolveDebtor finds the process that has a socket.
+func (p *pass) resolveDebtor(ctx context.Context, o *obligation, inode uint32) {
+	holder, err := p.Table.Holder(ctx, inode)
+	o.debtor = holder.PID
+	if err != nil || holder.PID == o.waiter || holder.Kind() == proc.KindKubelet {
+		o.debtor = 0
+	}
+}
+
+// isLog reports whether a socket is one to which logs are written: nobody waits for its reader.
+func isLog(name string) bool {
+	return strings.HasPrefix(name, "/run/systemd/journal/") || name == "/dev/log" || strings.Contains(name, "syslog")
+}
+
+// family finds the sockets of the runtime, the hops behind it and their shims. It reads the
+// descriptors once in a pass, and only when something is owed.
+type family struct {
+	*pass
+	holders   map[uint32]int
+	listeners int // whose queues have been read
+}
+
+// holder returns the process of the family that has a socket, 0 for none.
+func (f *family) holder(inode uint32) int {
+	if f.holders == nil {
+		f.holders = map[uint32]int{}
+		for _, pid := range append(f.shims(), f.pids...) {
+			_ = proc.EachFD(f.Table.ProcFS, pid, func(_ int, leads string) bool { // one that is gone has none
+				if inode, ok := proc.SocketInode(leads); ok {
+					f.holders[inode] = pid
+				}
+				return true
+			})
+		}
+	}
+	return f.holders[inode]
+}
+
+// shims returns the shims of the node.
+func (f *family) shims() (out []int) {
+	all, err := f.Table.Processes(context.Background(), tableAge)
+	if err != nil {
+		return nil
+	}
+	for _, s := range all.ByPID {
+		if s.Kind() == proc.KindShim {
+			out = append(out, s.PID)
+		}
+	}
+	return out
+}

@@ -1,0 +1,157 @@
+//go:build e2e
+
+package chain
+
+import (
+	"cmp"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/ledger"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// The runtime of these tests listens at the first path, accepts two connections and sends what its
+// argument says on the last.
+const (
+	serves = `socket(L,AF_UNIX,SOCK_STREAM,0); bind(L,sockaddr_un($ARGV[0])) or die; listen(L,5); print "ready\n"; accept(C,L); `
+	sends  = serves + `syswrite(C,"x" x %LEN%); sleep 1000`
+)
+
+// obligations are two processes each, of which the first is the runtime. later is the time until
+// the pass that counts, reason what is found then, at the end of a chain to the second.
+var obligations = []struct {
+	name, runtime, peer string
+	socket              string // the runtime's, by its own path where empty
+	stops               bool
+	known               bool // it was so before the ledger
+	later               time.Duration
+	reason              string
+}{
+	{name: "a stopped plugin", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a plugin that was stopped before", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+		stops: true, known: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a plugin that is stopped for a moment", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+		stops: true, later: 9 * time.Second},
+	{name: "a plugin that does not read", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+		later: 31 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a peer that never reads", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+		known: true, later: time.Hour},
+	{name: "a stopped client of events", runtime: strings.ReplaceAll(sends, "%LEN%", "65536"), peer: connects + sleeps,
+		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a stopped client", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, stops: true, later: time.Hour},
+	{name: "a server that does not accept", runtime: strings.Replace(connects, "[0]", "[1]", 1) + sleeps, peer: strings.Replace(listens, "[0]", "[1]", 1) + "sleep 1000",
+		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+}
+
+func TestObligations(t *testing.T) {
+	for _, tt := range obligations {
+		t.Run(tt.name, func(t *testing.T) {
+			paths := []string{socketPath(t), socketPath(t)}
+			b := book{pid: os.Getpid(), socket: cmp.Or(tt.socket, paths[0]), now: time.Now()}
+			l := b.ledger()
+			if !tt.known {
+				l.Pass(t.Context())
+			}
+			var runtime, peer *process
+			if strings.Contains(tt.peer, "listen") {
+				peer = perl(t, tt.peer, paths...)
+				runtime = perl(t, tt.runtime, paths...).asleep(t)
+			} else {
+				runtime = perl(t, tt.runtime, paths...)
+				peer = perl(t, tt.peer, paths...)
+				runtime.asleep(t)
+			}
+			if tt.stops {
+				peer.stop(t)
+			}
+			b.pid = runtime.pid
+			l.Pass(t.Context())
+			b.now = b.now.Add(tt.later)
+			checkFinding(t, l.Pass(t.Context()), tt.reason, peer.pid)
+		})
+	}
+}
+
+// book is what a ledger is told.
+type book struct {
+	pid    int
+	socket string
+	now    time.Time
+}
+
+func (b *book) ledger() *ledger.Ledger {
+	return ledger.New(ledger.Options{
+		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{b.pid} },
+		Socket: func() string { return b.socket }, Clock: func() time.Time { return b.now },
+	})
+}
+
+// checkFinding compares what a pass has found with the reason, "" for none, and the culprit.
+func checkFinding(t *testing.T, found []facts.Finding, reason string, culprit int) {
+	t.Helper()
+	for _, f := range found {
+		t.Log(f.Reason, text(f.Chain))
+	}
+	switch {
+	case reason == "" && len(found) == 0:
+	case len(found) != 1, found[0].Reason != reason, found[0].Chain.Culprit().PID != culprit:
+		t.Errorf("want %q and pid %d", reason, culprit)
+	}
+}
+
+// TestPipesOfStrangers: a daemon that a plugin leaves behind keeps the plugin's output open; one
+// that does not, a plugin that still runs, and a pipe of the runtime's own are no fault.
+func TestPipesOfStrangers(t *testing.T) {
+	for _, tt := range []struct {
+		name, script string
+		own          bool // the runtime keeps the other end
+		reason       string
+	}{
+		{name: "a daemon with the output", script: "setsid sleep 1000 </dev/null & echo $! >$1", reason: "RuntimePeerStuck"},
+		{name: "a daemon with the error output alone", script: "setsid sleep 1000 </dev/null >&2 & echo $! >$1", reason: "RuntimePeerStuck"},
+		{name: "a daemon without it", script: "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >$1"},
+		{name: "a plugin that runs", script: "echo $$ >$1; exec sleep 1000"},
+		{name: "its own pipe", own: true, script: "echo $$ >$1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			lab.Must(t, err)
+			t.Cleanup(func() { _ = r.Close() })
+			file := socketPath(t)
+			cmd := exec.Command("sh", "-c", tt.script, "sh", file)
+			cmd.Stdout = w
+			cmd.Stderr = w
+			lab.Must(t, cmd.Start())
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			})
+			var pid int
+			eventually(t, func() bool {
+				content, _ := os.ReadFile(file)
+				pid, _ = strconv.Atoi(strings.TrimSpace(string(content)))
+				return pid != 0 && (pid == cmd.Process.Pid || strings.HasPrefix(state(cmd.Process.Pid), "Z"))
+			})
+			t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGKILL) })
+			if !tt.own {
+				lab.Must(t, w.Close())
+			}
+			b := book{pid: os.Getpid(), now: time.Now()}
+			l := b.ledger()
+			l.Pass(t.Context())
+			b.now = b.now.Add(31 * time.Second)
+			checkFinding(t, l.Pass(t.Context()), tt.reason, pid)
+			_ = w.Close()
+		})
+	}
+}
