@@ -13,8 +13,9 @@ const (
 	maxThreads = 2048            // of a process are read
 	maxBlocked = 16              // are reported
 	stuckAfter = 5 * time.Second // without a run the wait channel of a thread that sleeps is read
-	// fifoAfter is for how long the FIFOs of a container may be open at one end only: from its
-	// creation to its start, on a busy node too.
+	// fifoAfter is for how long the runtime may wait until somebody reads a FIFO that it writes to: the
+	// input of a container from its creation to its start, on a busy node too. It opens the output of one
+	// that is created and not started for as long as it is so.
 	fifoAfter = 30 * time.Second
 	mostShare = 0.75 // of the samples must find a thread in D for mostly
 )
@@ -142,11 +143,14 @@ func blocked(dir string, byID map[int]thread, v *facts.Process) {
 			continue
 		}
 		b := facts.BlockedThread{TID: tid, Since: s.since, Asleep: asleep}
-		if s.idle = idles(dir, &b) && asleep; s.idle {
+		call := readPlace(dir, &b)
+		opensFIFO := asleep && proc.OpensFIFO(b.Channel)
+		s.idle = asleep && (call.IsIdle(b.Channel) || opensFIFO && call.OpensToRead())
+		if s.idle {
 			byID[tid] = s
 			continue
 		}
-		if asleep && proc.OpensFIFO(b.Channel) && v.At.Sub(s.since) < fifoAfter {
+		if opensFIFO && v.At.Sub(s.since) < fifoAfter {
 			continue
 		}
 		if !asleep && s.first.Before(s.since) {
@@ -163,12 +167,19 @@ func blocked(dir string, byID map[int]thread, v *facts.Process) {
 // idles fills in where a thread waits in the kernel, and reports whether that is for
 // work; true where it cannot be read.
 func idles(dir string, b *facts.BlockedThread) bool {
+	call := readPlace(dir, b)
+	return call.IsIdle(b.Channel)
+}
+
+// readPlace fills in where a thread waits in the kernel, and returns its system call.
+func readPlace(dir string, b *facts.BlockedThread) proc.Syscall {
 	channel, _ := proc.ReadFile(proc.Path(dir, b.TID, "wchan")) // without a privilege there is none
-	if b.Channel = string(channel); b.Channel == "0" {
+	b.Channel = string(channel)
+	if b.Channel == "0" {
 		b.Channel = ""
 	}
 	line, _ := proc.ReadFile(proc.Path(dir, b.TID, "syscall")) // likewise
 	call := proc.ParseSyscall(line)
 	b.Syscall = call.File
-	return call.IsIdle(b.Channel)
+	return call
 }

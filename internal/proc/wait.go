@@ -111,6 +111,11 @@ func (s Syscall) IsIdle(channel string) bool {
 // end of a FIFO.
 func OpensFIFO(channel string) bool { return In(channel, "wait_for_partner", "fifo_open") }
 
+// OpensToRead reports whether the call opens a file for reading only.
+func (s Syscall) OpensToRead() bool {
+	return s.Number == unix.SYS_OPENAT && s.Args[2]&unix.O_ACCMODE == unix.O_RDONLY
+}
+
 // In reports whether a kernel function's name begins with one of the names.
 func In(channel string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(channel, name) })

@@ -108,6 +108,19 @@ var harmless = []struct {
 		}, nil,
 	},
 	{
+		"a daemon that a CNI plugin leaves", 60 * time.Second,
+		func(b *bench) {
+			b.copyProgram("sleep", b.file("cni", "left"))
+			b.installPlugin(`setsid "$(dirname "$0")/left" 600 </dev/null >/dev/null 2>&1 &`)
+			b.startPod()()
+			b.t.Cleanup(func() { b.killAll(b.file("cni", "left")) })
+		}, nil,
+	},
+	{
+		"a container that is created and not started", 60 * time.Second,
+		func(b *bench) { b.pods[0].CreateContainer("waits") }, nil,
+	},
+	{
 		"a container whose process is called runc", 45 * time.Second,
 		func(b *bench) { b.pods[0].RunContainer("runc", "--name=runc") }, nil,
 	},

@@ -74,6 +74,25 @@ var podFaults = []fault{
 		next: func(b *bench) string { return fmt.Sprintf("`kill %d`", pidOf(b.file("cni", "waiter"))) },
 	},
 	{
+		// The plugin has ended; the runtime waits for the end of its output.
+		name: "a daemon that a CNI plugin leaves keeps its output", want: health.RuntimePeerStuck, goal: 45 * time.Second, limit: 60 * time.Second,
+		prepare: func(b *bench) { b.copyProgram("sleep", b.file("cni", "left")) },
+		make: func(b *bench) func() {
+			b.installPlugin(`setsid "$(dirname "$0")/left" 600 </dev/null &`)
+			wait := b.startPod()
+			return func() {
+				b.installPlugin("")
+				b.killAll(b.file("cni", "left"))
+				wait()
+			}
+		},
+		back: 20 * time.Second,
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindProcess, PID: pidOf(b.file("cni", "left"))}
+		},
+		next: func(b *bench) string { return fmt.Sprintf("See what pid %d", pidOf(b.file("cni", "left"))) },
+	},
+	{
 		// A runtime hook: a child of runc, with a name that no list of helpers has.
 		name: "a program that runc waits for hangs", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
 		options: lab.ContainerdOptions{RuncHangsOn: "create", RuncHangsIn: "nvidia-container-runtime"},
