@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +24,8 @@ import (
 )
 
 func newCheckCommand() *cobra.Command {
-	cfg, client := daemon.DefaultConfig(), server.Client{}
+	cfg := daemon.DefaultConfig()
+	var client server.Client
 	var output *string
 	var timeout time.Duration
 	problem := npdAny
@@ -55,7 +58,8 @@ moment, at most --timeout.
 			}
 			unknown := exitUnknown
 			if *output == "npd" {
-				unknown, timeout = npdUnknown, min(timeout, npdTimeout)
+				unknown = npdUnknown
+				timeout = min(timeout, npdTimeout)
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
@@ -94,6 +98,7 @@ const verdictStatus = `Exit status:
 type diagnosis struct {
 	*facts.Snapshot
 	public *view.Public
+	local  bool // made here, as no daemon runs
 }
 
 func ask(ctx context.Context, client server.Client) (diagnosis, error) {
@@ -101,7 +106,7 @@ func ask(ctx context.Context, client server.Client) (diagnosis, error) {
 	if public != nil {
 		s = public.Snapshot()
 	}
-	return diagnosis{s, public}, err
+	return diagnosis{Snapshot: s, public: public}, err
 }
 
 // diagnose asks the daemon. It makes its own diagnosis if none runs, or if
@@ -120,7 +125,7 @@ func diagnose(ctx context.Context, client server.Client, cfg daemon.Config) (dia
 	}
 	s, err := daemon.Diagnose(ctx, cfg, build())
 	s.PlegdVersion = build().Version
-	return diagnosis{Snapshot: &s}, err
+	return diagnosis{Snapshot: &s, local: true}, err
 }
 
 // exitCode is check's and status's. While plegd is starting a named reason is
@@ -145,7 +150,7 @@ func (d diagnosis) print(w io.Writer, format, problem string) (int, error) {
 	case format == "nagios":
 		return printNagios(w, d.Snapshot)
 	case format == "npd":
-		return printNPD(w, d.Snapshot, problem)
+		return d.printNPD(w, problem)
 	case format == "json" && d.public != nil:
 		return code, view.WriteJSON(w, d.public)
 	case format == "json":
@@ -188,20 +193,42 @@ func printNagios(w io.Writer, s *facts.Snapshot) (int, error) {
 
 // printNPD prints at most 80 bytes, as node-problem-detector keeps of them. Half a
 // number must not pass for a whole one: a line that is cut ends with three dots.
-func printNPD(w io.Writer, s *facts.Snapshot, problem string) (int, error) {
-	_, err := fmt.Fprintln(w, plain.CutTo(oneLine(s, false), npdMaxBytes))
-	return npdCode(s, problem), err
+func (d diagnosis) printNPD(w io.Writer, problem string) (int, error) {
+	line := oneLine(d.Snapshot, false)
+	code := npdCode(d.Snapshot, problem)
+	if d.local && d.Reason == health.RuntimeSocketMissing && !socketVisible(d.Snapshot) {
+		line = "unknown: no plegd answers here, and no socket of a runtime is visible"
+		code = npdUnknown
+	}
+	_, err := fmt.Fprintln(w, plain.CutTo(line, npdMaxBytes))
+	return code, err
+}
+
+// socketVisible reports whether a socket that exists would be seen: its directory is there. In a
+// pod it may not be, and while the daemon restarts that is no fault of the node.
+func socketVisible(s *facts.Snapshot) bool {
+	path := s.Facts.Endpoint.Path
+	if path == "" {
+		return false
+	}
+	_, err := os.Stat(filepath.Dir(path))
+	return err == nil
 }
 
 // npdCode is the exit code of a diagnosis for a kind of problem.
 func npdCode(s *facts.Snapshot, problem string) int {
 	code := exitCode(s)
-	switch found := map[string]bool{
-		npdAny:       code == exitUnhealthy || code == exitDegraded,
-		npdUnhealthy: code == exitUnhealthy,
-		npdCritical:  slices.ContainsFunc(s.Active, ofRuntime),
-	}; {
-	case found[problem]:
+	var found bool
+	switch problem {
+	case npdUnhealthy:
+		found = code == exitUnhealthy
+	case npdCritical:
+		found = slices.ContainsFunc(s.Active, ofRuntime)
+	default:
+		found = code == exitUnhealthy || code == exitDegraded
+	}
+	switch {
+	case found:
 		return npdProblem
 	case code == exitUnknown:
 		return npdUnknown
@@ -224,14 +251,16 @@ func oneLine(s *facts.Snapshot, names bool) string {
 	if s.Reason != "" {
 		out += ": " + s.Reason
 	}
-	switch in, latest := s.NotReadyIn, s.NotReadyInLatest; {
-	case in == nil:
-	case !s.NodeReady && *in <= 0:
+	earliest := s.NotReadyIn
+	latest := s.NotReadyInLatest
+	switch {
+	case earliest == nil:
+	case !s.NodeReady && *earliest <= 0:
 		out += ", NotReady"
-	case latest != nil && *latest > *in:
-		out += fmt.Sprintf(", NotReady in %.0f-%.0fs", in.Seconds(), latest.Seconds())
+	case latest != nil && *latest > *earliest:
+		out += fmt.Sprintf(", NotReady in %.0f-%.0fs", earliest.Seconds(), latest.Seconds())
 	default:
-		out += fmt.Sprintf(", NotReady in %.0fs", in.Seconds())
+		out += fmt.Sprintf(", NotReady in %.0fs", earliest.Seconds())
 	}
 	if s.Culprit != nil {
 		out += ": " + view.Culprit(s.Culprit, names)

@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -79,6 +81,9 @@ func TestBadInput(t *testing.T) {
 		{[]string{"check", "--no-such-flag"}, 4, []string{"--no-such-flag"}},
 		{[]string{"check", "-o", "npd", "--timeout=never"}, 2, []string{"--timeout", `"never"`}},
 		{[]string{"check", "-o", "npd", "--npd-problem=slow"}, 2, []string{"--npd-problem", `"slow"`, "unhealthy"}},
+		{[]string{"check", "snpd"}, 4, []string{"snpd"}},
+		{[]string{"check", "--control-socket=/run/npd", "--no-such-flag"}, 4, []string{"--no-such-flag"}},
+		{[]string{"check", "-onagios", "--no-such-flag"}, 3, []string{"--no-such-flag"}},
 		{[]string{"check", "--npd-problem=unhealthy"}, 4, []string{"--npd-problem", "-o npd"}},
 		{[]string{"status", "--output=nagios"}, 4, []string{"--output", `"nagios"`, "text or json"}},
 		{[]string{"status", "--control-socket=" + filepath.Join(dir, "none.sock")}, 3, []string{"none.sock"}},
@@ -204,7 +209,7 @@ func TestOneLine(t *testing.T) {
 	}
 	const head = "degraded: RuntimeUnresponsive, NotReady in 23-34s: "
 	nagios := func(w io.Writer, d *facts.Snapshot) (int, error) { return printNagios(w, d) }
-	npd := func(w io.Writer, d *facts.Snapshot) (int, error) { return printNPD(w, d, npdAny) }
+	npd := func(w io.Writer, d *facts.Snapshot) (int, error) { return diagnosis{Snapshot: d}.printNPD(w, npdAny) }
 	for name, tt := range map[string]struct {
 		print  func(io.Writer, *facts.Snapshot) (int, error)
 		change func(*facts.Snapshot)
@@ -382,5 +387,64 @@ func TestBundle(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".plegd-bundle-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestNPDWithoutDaemon: in a pod, where no socket is visible, a daemon that restarts is no problem
+// of the runtime.
+func TestNPDWithoutDaemon(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		reason, socket string
+		own            bool
+		want           int
+	}{
+		{health.RuntimeSocketMissing, "", true, npdUnknown},
+		{health.RuntimeSocketMissing, "/no/such/dir/x.sock", true, npdUnknown},
+		{health.RuntimeSocketMissing, filepath.Join(dir, "x.sock"), true, npdProblem},
+		{health.RuntimeSocketMissing, "", false, npdProblem},
+		{health.RuntimeFrozen, "", true, npdProblem},
+	} {
+		s := facts.Snapshot{Verdict: facts.Verdict{State: facts.StateDegraded, Reason: tt.reason}}
+		s.Facts.Endpoint.Path = tt.socket
+		var out strings.Builder
+		if code, err := (diagnosis{Snapshot: &s, local: tt.own}).printNPD(&out, npdAny); code != tt.want || err != nil {
+			t.Errorf("%+v: %d, %v: %s", tt, code, err, out.String())
+		}
+	}
+}
+
+// TestSignals: a command that hangs ends within a second of the first signal, and at once at the
+// second one.
+func TestSignals(t *testing.T) {
+	for _, tt := range []struct {
+		args    []string
+		signals int
+		ends    bool // at the first signal
+		want    int
+		took    time.Duration
+	}{
+		{[]string{"replay", "fifo"}, 1, false, 128 + 15, endTimeout},
+		{[]string{"incidents"}, 2, false, 128 + 15, 0},
+		{[]string{"run"}, 1, false, 0, daemonEndTimeout},
+		{[]string{"run"}, 2, false, 0, 0},
+		{[]string{"status"}, 1, true, 3, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			signals := make(chan os.Signal, 2)
+			ended := make(chan int, 1)
+			for range tt.signals {
+				signals <- syscall.SIGTERM
+			}
+			start := time.Now()
+			cancel := func() {
+				if tt.ends {
+					ended <- 3
+				}
+			}
+			if code := await(tt.args, signals, cancel, ended); code != tt.want || time.Since(start) != tt.took {
+				t.Errorf("%+v: %d after %s", tt, code, time.Since(start))
+			}
+		})
 	}
 }

@@ -154,21 +154,41 @@ func usage(err error) error {
 	return &exitError{err, codeOfUsage}
 }
 
-// usageCode is the exit code of a wrong flag or argument of a command. The format is
-// read from the words that were typed: the error may be in a flag before -o.
+// usageCode is the exit code of a wrong flag or argument of a command.
 func usageCode(cmd *cobra.Command, args []string) int {
-	typed := func(format string) bool {
-		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasSuffix(arg, format) })
-	}
-	switch path := cmd.CommandPath(); {
-	case path == "plegd run", path == "plegd completion":
+	switch cmd.CommandPath() {
+	case "plegd run", "plegd completion":
 		return exitRunUsage
-	case path == "plegd check" && typed("npd"):
-		return npdUnknown
-	case path == "plegd check" && typed("nagios"):
-		return exitUnknown
+	case "plegd check":
+		switch typedOutput(args) {
+		case "npd":
+			return npdUnknown
+		case "nagios":
+			return exitUnknown
+		}
 	}
 	return exitUsage
+}
+
+// typedOutput returns the value of the last -o or --output among the words that were typed, or
+// of its variable. The error may be in a flag before it, so the flags have not been parsed.
+func typedOutput(args []string) string {
+	format := os.Getenv(envName("output"))
+	for i, arg := range args {
+		longValue, isLong := strings.CutPrefix(arg, "--output=")
+		short, isShort := strings.CutPrefix(arg, "-o")
+		switch {
+		case arg == "-o" || arg == "--output":
+			if i+1 < len(args) {
+				format = args[i+1]
+			}
+		case isLong:
+			format = longValue
+		case isShort:
+			format = strings.TrimPrefix(short, "=")
+		}
+	}
+	return format
 }
 
 // setUsage makes every wrong flag and argument of cmd and of the commands below
@@ -213,8 +233,9 @@ func didYouMean(typed string, names []string) string {
 	for _, n := range names {
 		parent.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
-	if names = parent.SuggestionsFor(typed); len(names) == 0 {
+	suggestions := parent.SuggestionsFor(typed)
+	if len(suggestions) == 0 {
 		return ""
 	}
-	return ": did you mean " + strings.Join(names, " or ") + "?"
+	return ": did you mean " + strings.Join(suggestions, " or ") + "?"
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/common/version"
 	"github.com/spf13/cobra"
@@ -50,9 +51,47 @@ func exit(code int, err error) error {
 func main() {
 	// plegd's verdict reports what gRPC would log.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	result := make(chan int, 1)
+	go func() { result <- execute(ctx, os.Args[1:], os.Stdout, os.Stderr) }()
+	os.Exit(await(os.Args[1:], signals, cancel, result))
+}
+
+const (
+	// endTimeout is the time after which a signal ends a command that hangs, as in a read of a
+	// file on a hung disk.
+	endTimeout = 900 * time.Millisecond
+	// daemonEndTimeout is the daemon's: it saves its state first.
+	daemonEndTimeout = 5 * time.Second
+)
+
+// await returns the exit code of a command. The first signal cancels the command. The second one,
+// or the end of a timeout, ends it.
+func await(args []string, signals <-chan os.Signal, cancel context.CancelFunc, result <-chan int) int {
+	code := 1
+	timeout := endTimeout
+	select {
+	case code := <-result:
+		return code
+	case s := <-signals:
+		if number, ok := s.(syscall.Signal); ok {
+			code = 128 + int(number) // as of a process that a signal ends
+		}
+	}
+	if len(args) > 0 && args[0] == "run" {
+		code = 0
+		timeout = daemonEndTimeout
+	}
+	cancel()
+	select {
+	case code := <-result:
+		return code
+	case <-signals:
+	case <-time.After(timeout):
+	}
+	return code
 }
 
 // execute runs one command line and returns the exit code.
@@ -64,7 +103,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if c.Name() == "completion" { // as cobra makes it, it accepts an unknown shell
-			c.RunE, c.ValidArgsFunction = func(c *cobra.Command, _ []string) error { return c.Help() }, nil
+			c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+			c.ValidArgsFunction = nil
 		}
 	}
 	setUsage(root)
@@ -75,9 +115,11 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	code := 1
 	var exit *exitError
 	if errors.As(err, &exit) {
-		if code, err = exit.code, exit.error; code == codeOfUsage {
-			code = usageCode(cmd, args)
-		}
+		code = exit.code
+		err = exit.error
+	}
+	if code == codeOfUsage {
+		code = usageCode(cmd, args)
 	}
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "plegd: %s\n", err)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,14 +22,15 @@ func newReasonsCommand() *cobra.Command {
   plegd reasons -o json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			table, text := health.Reasons(), health.List()
+			table := health.Reasons()
+			text := health.List()
 			if len(args) > 0 {
-				at := slices.IndexFunc(table, func(r health.Reason) bool { return strings.EqualFold(r.ID, args[0]) })
-				if at < 0 {
-					return usage(fmt.Errorf("unknown reason %q%s (`plegd reasons` lists them all)",
-						args[0], didYouMean(args[0], reasonIDs())))
+				reason, err := findReason(args[0])
+				if err != nil {
+					return usage(err)
 				}
-				table, text = table[at:at+1], table[at].Text()
+				table = []health.Reason{reason}
+				text = reason.Text()
 			}
 			if *output == "json" {
 				return view.WriteJSON(cmd.OutOrStdout(), reasonDocuments(table))
@@ -42,6 +42,17 @@ func newReasonsCommand() *cobra.Command {
 	}
 	output = outputFlag(cmd, "text", "json")
 	return cmd
+}
+
+// findReason returns a reason by its ID, in any case.
+func findReason(id string) (health.Reason, error) {
+	for _, r := range health.Reasons() {
+		if strings.EqualFold(r.ID, id) {
+			return r, nil
+		}
+	}
+	return health.Reason{}, fmt.Errorf("unknown reason %q%s (`plegd reasons` lists them all)",
+		id, didYouMean(id, reasonIDs()))
 }
 
 func reasonIDs() (ids []string) {

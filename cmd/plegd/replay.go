@@ -60,7 +60,7 @@ Exit status: 0 same verdicts, 1 different ones, 3 FILE is not an incident,
 func writeReplay(w io.Writer, id string, different []incident.Difference, judged int) error {
 	var b strings.Builder
 	for _, d := range different {
-		fmt.Fprintf(&b, "moment %d, +%.3fs\n  was %s\n  is  %s\n", d.Index+1, d.Offset, verdictLine(d.Was), verdictLine(d.Is))
+		fmt.Fprintf(&b, "moment %d, +%.3fs\n  was %s\n  is  %s\n", d.Index+1, d.Offset, verdictLine(d.Recorded), verdictLine(d.Judged))
 	}
 	_, err := fmt.Fprintf(w, "%s%s: %d of %d verdicts differ\n", b.String(), id, len(different), judged)
 	return err

@@ -21,7 +21,9 @@ import (
 
 func newRunCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
-	level, format, systemd := "info", logging.JSON, false
+	level := "info"
+	format := logging.JSON
+	systemd := false
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the daemon: watch the runtime and serve its findings",
@@ -80,13 +82,15 @@ func validate(cfg *daemon.Config, systemd bool) error {
 	}
 	var err error
 	if cfg.ControlSocket != "" {
-		if cfg.ControlSocket, err = kubelet.ParseEndpoint(cfg.ControlSocket); err != nil {
+		cfg.ControlSocket, err = kubelet.ParseEndpoint(cfg.ControlSocket)
+		if err != nil {
 			return fmt.Errorf("--control-socket: %w", err)
 		}
 	}
 	if systemd {
 		cfg.WebListenAddresses = nil
-		if cfg.WebListeners, err = server.SystemdListeners(); err != nil {
+		cfg.WebListeners, err = server.SystemdListeners()
+		if err != nil {
 			return err
 		}
 	}

@@ -58,14 +58,14 @@ SPEC takes the place of all of them before ('' for none).`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), 5*time.Second)
 			defer cancel()
-			now, err := fakeruntime.ReadFailpoints(ctx, opts.Socket)
+			left, err := fakeruntime.ReadFailpoints(ctx, opts.Socket)
 			if len(args) > 0 {
-				now, err = fakeruntime.WriteFailpoints(ctx, opts.Socket, args[0])
+				left, err = fakeruntime.WriteFailpoints(ctx, opts.Socket, args[0])
 			}
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), now)
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), left)
 			return err
 		},
 	}

@@ -10,17 +10,21 @@ import (
 	"testing"
 )
 
-// fakeKubectl knows three nodes with a pod each; the plegd of node-c does not
-// answer.
+// fakeKubectl knows nodes with a pod each. The plegd of node-c does not answer, that of node-d is
+// another program, and a pod is not scheduled.
 const fakeKubectl = `#!/bin/sh
 echo "$*" >>"$LOG"
 case "$*" in
-*"get pods"*spec.nodeName=node-b*) echo "node-b monitoring plegd-b" ;;
+*--all-namespaces*) exit 1 ;;
+*"get pods --namespace=plegd"*spec.nodeName=node-b*) echo "node-b|plegd-b" ;;
+*"get pods --namespace=plegd"*spec.nodeName=node-d*) echo "node-d|plegd-d" ;;
 *"get pods"*spec.nodeName=*) ;;
-*"get pods"*) printf 'node-a monitoring plegd-a\nnode-b monitoring plegd-b\nnode-c monitoring plegd-c\n' ;;
+*"get pods --namespace=plegd"*) printf 'node-a|plegd-a\n|plegd-p\nnode-b|plegd-b\nnode-c|plegd-c\nnode-d|plegd-d\n' ;;
 *"/pods/plegd-a:20290/proxy/api/v1/status?o=line"*) echo "healthy -" ;;
-*"/namespaces/monitoring/pods/plegd-b:20290/proxy/api/v1/status?o=line"*) echo "degraded ShimStuck; 41s until the kubelet stops managing pods" ;;
-*"/namespaces/monitoring/pods/plegd-b:20290/proxy/api/v1/status?o=text"*) echo "DEGRADED: ShimStuck" ;;
+*"/namespaces/plegd/pods/plegd-b:20290/proxy/api/v1/status?o=line"*) echo "degraded ShimStuck; 41s until the kubelet stops managing pods" ;;
+*"/namespaces/plegd/pods/plegd-b:20290/proxy/api/v1/status?o=text"*) echo "DEGRADED: ShimStuck" ;;
+*"/namespaces/plegd/pods/plegd-d:20290/proxy/api/v1/status"*) printf '\033]52;c;ZXZpbA==\a\302\233red\nnode-e   unhealthy\n' ;;
+"exec --namespace=plegd plegd-b -- /usr/bin/plegd bundle --output=-") echo archive ;;
 *) echo "Error from server" >&2; exit 1 ;;
 esac
 `
@@ -30,34 +34,62 @@ func TestPlugin(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(fakeKubectl), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	plugin, err := filepath.Abs("kubectl-plegd")
+	if err != nil {
+		t.Fatal(err)
+	}
 	log := filepath.Join(dir, "log")
 	run := func(args ...string) (string, int) {
 		t.Helper()
-		cmd := exec.Command("./kubectl-plegd", args...)
+		cmd := exec.Command(plugin, args...)
+		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "LOG="+log)
 		out, _ := cmd.CombinedOutput()
 		return string(out), cmd.ProcessState.ExitCode()
 	}
-	list, code := run("--context=prod")
+	list, code := run("--context", "prod", "-v=1")
 	lines := strings.Split(strings.TrimSpace(list), "\n")
 	slices.Sort(lines)
-	if code != 0 || len(lines) != 2 || !strings.HasPrefix(lines[0], "node-b ") || !strings.Contains(lines[0], "degraded ShimStuck; 41s") || !strings.HasSuffix(lines[1], "no answer") {
-		t.Errorf("the list: %d\n%s", code, list)
+	want := []string{"(pending) no answer", "node-b degraded ShimStuck; 41s until the kubelet stops managing pods", "node-c no answer", "node-d ?]52;c;ZXZpbA==???red"}
+	for i := range lines {
+		lines[i] = strings.Join(strings.Fields(lines[i]), " ")
 	}
-	if out, code := run("node-b"); code != 0 || out != "DEGRADED: ShimStuck\n" {
-		t.Errorf("one node: %d\n%s", code, out)
-	}
-	if out, code := run("node-x"); code != 3 || !strings.Contains(out, "no pod of plegd") {
-		t.Errorf("an unknown node: %d\n%s", code, out)
-	}
-	if _, code := run("a", "b"); code != 4 {
-		t.Errorf("two nodes: %d", code)
-	}
-	if out, code := run("--help"); code != 0 || !strings.HasPrefix(out, "kubectl plegd [NODE]") || strings.Contains(out, "set -eu") {
-		t.Errorf("help: %d\n%s", code, out)
+	if code != 0 || !slices.Equal(lines, want) {
+		t.Errorf("the list: %d\n%q, want\n%q", code, lines, want)
 	}
 	asked, err := os.ReadFile(log)
-	if err != nil || strings.Count(string(asked), "--context=prod") != 4 {
+	if err != nil || strings.Count(string(asked), "--context prod -v=1\n") != 1+5 {
 		t.Errorf("kubectl's flags are not passed on: %v\n%s", err, asked)
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string // a part of the output
+	}{
+		{[]string{"node-b"}, 0, "DEGRADED: ShimStuck\n"},
+		{[]string{"node-d"}, 0, "?]52;c;ZXZpbA==???red\nnode-e   unhealthy\n"},
+		{[]string{"node-x"}, 3, "no pod of plegd"},
+		{[]string{"-n", "other", "node-b"}, 3, "namespace other"},
+		{[]string{"-nother", "node-b"}, 3, "namespace other"},
+		{[]string{"--namespace=../x", "node-b"}, 4, "namespace"},
+		{[]string{"*"}, 4, "no name of a node"},
+		{[]string{"node-b,metadata.name=x"}, 4, "no name of a node"},
+		{[]string{"a", "b"}, 4, "one node"},
+		{[]string{"--context"}, 4, "wants a value"},
+		{[]string{"bundle"}, 4, "wants a node"},
+		{[]string{"bundle", "node-b"}, 0, "plegd-bundle-node-b.tar.gz\n"},
+		{[]string{"bundle", "node-b"}, 1, "exists"},
+		{[]string{"bundle", "node-d"}, 1, "run plegd bundle on the node"},
+		{[]string{"-h"}, 0, "Usage:\n  kubectl plegd "},
+		{[]string{"node-b", "--help"}, 0, "kubectl plegd bundle NODE"},
+	} {
+		out, code := run(tt.args...)
+		if code != tt.code || !strings.Contains(out, tt.want) || strings.Contains(out, "set -eu") {
+			t.Errorf("%q: %d, want %d with %q\n%s", tt.args, code, tt.code, tt.want, out)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "plegd-bundle-*"))
+	if err != nil || len(files) != 1 {
+		t.Errorf("the bundles %q, %v", files, err)
 	}
 }

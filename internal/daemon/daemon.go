@@ -20,6 +20,7 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
@@ -45,6 +46,7 @@ type Daemon struct {
 	metrics   *exporter.Metrics
 	gatherer  prometheus.TransactionalGatherer
 	incidents *incident.Recorder
+	sights    bounded.Slot[proc.Process] // looks at a process when an incident ends
 
 	client   *cri.Client // the held connection
 	endpoint atomic.Pointer[facts.Endpoint]
@@ -141,8 +143,11 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 	if err != nil {
 		return err
 	}
+	d.incidents.Resume(d.restored.written)
+	d.incidents.Look(d.sighting)
 	d.metrics.Restore(d.restored.written, d.restored.Recent)
 	d.shown["state"] = state
+	d.shown["incidents"] = d.incidents
 	d.run(d.incidents.Run, state.Run)
 	return nil
 }
@@ -208,7 +213,7 @@ func (d *Daemon) serve(build exporter.Build) {
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
 		add("web", server.NewWebServer(d.cfg.WebListenAddresses, d.cfg.WebListeners, d.cfg.WebConfigFile,
-			handler(server.LocalOrAuthenticated(d.cfg.WebConfigFile)), d.log))
+			handler(server.RootOrAuthenticated(proc.TCPOwner)), d.metrics.ConnectionRefused, d.log))
 	}
 	if d.cfg.ControlSocket != "" {
 		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), d.log))

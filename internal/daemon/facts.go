@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/relist"
 )
 
@@ -59,6 +62,23 @@ func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 		f.Evidence.Findings = *found
 	}
 	return f
+}
+
+// sightTimeout limits a look at a process: the judge waits for it.
+const sightTimeout = 100 * time.Millisecond
+
+// sighting returns what is seen of a process.
+func (d *Daemon) sighting(pid int) incident.Sighting {
+	p, err := d.sights.Do(context.Background(), sightTimeout, func(context.Context) (proc.Process, error) {
+		return proc.ReadStat(d.cfg.ProcFS, pid)
+	})
+	switch {
+	case proc.Gone(err):
+		return incident.Sighting{Known: true}
+	case err != nil:
+		return incident.Sighting{}
+	}
+	return incident.Sighting{Known: true, Alive: !p.Dead(), Comm: p.Comm, Stopped: proc.ThreadState(p.State) == "T"}
 }
 
 // withPods returns the children with the pods that the stuck ones serve.

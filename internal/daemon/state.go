@@ -18,6 +18,7 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/statedir"
 	"github.com/plegd/plegd/internal/view"
 )
 
@@ -110,10 +111,12 @@ func (s *store) open() (restored, error) {
 }
 
 func (s *store) lock() error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	root, err := statedir.Make(s.dir)
+	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	defer func() { _ = root.Close() }()
+	f, err := root.OpenFile(lockFile, os.O_RDWR|os.O_CREATE|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
 	}
@@ -131,8 +134,12 @@ func (s *store) lock() error {
 }
 
 func (s *store) read() (r restored, err error) {
-	path := filepath.Join(s.dir, stateFile)
-	b, err := proc.ReadLimited(path, maxStateBytes)
+	root, err := statedir.Open(s.dir)
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = root.Close() }()
+	b, err := statedir.Read(root, stateFile, maxStateBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil // the first start
 	}
@@ -141,7 +148,7 @@ func (s *store) read() (r restored, err error) {
 	}
 	var saved savedState
 	if err := json.Unmarshal(b, &saved); err != nil {
-		return r, fmt.Errorf("%s: %w", path, err)
+		return r, fmt.Errorf("%s: %w", filepath.Join(s.dir, stateFile), err)
 	}
 	now, mono := time.Now(), s.clock()
 	moment := func(ns int64) time.Time {
@@ -188,11 +195,12 @@ func (s *store) save() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(s.dir, stateFile)
-	if err := os.WriteFile(path+".tmp", b, 0o600); err != nil {
+	root, err := statedir.Make(s.dir)
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".tmp", path)
+	defer func() { _ = root.Close() }()
+	return statedir.Write(root, stateFile, b, false)
 }
 
 // Source reports whether the state directory can be written; ok is false before the

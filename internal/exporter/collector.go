@@ -1,7 +1,6 @@
 package exporter
 
 import (
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,12 +8,13 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 // Source has the newest snapshot.
 type Source interface {
-	// Snapshot returns it with its ages as of now.
-	Snapshot(now time.Time) facts.Snapshot
+	// Snapshot returns it with its ages as of a moment.
+	Snapshot(moment time.Time) facts.Snapshot
 }
 
 // Collector computes the gauges that depend on the moment of the scrape, all from
@@ -24,12 +24,12 @@ type Collector struct {
 	src     Source
 	node    Node
 	version string
-	now     func() time.Time
+	clock   func() time.Time
 }
 
 // NewCollector returns a collector over src. version is plegd's own.
 func NewCollector(src Source, node Node, version string) *Collector {
-	return &Collector{src: src, node: node, version: version, now: time.Now}
+	return &Collector{src: src, node: node, version: version, clock: time.Now}
 }
 
 // Describe sends nothing: which metrics there are depends on the node.
@@ -37,16 +37,16 @@ func (c *Collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the metrics of one snapshot.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	s := c.src.Snapshot(c.now())
+	s := c.src.Snapshot(c.clock())
 	out := sink{ch}
 	out.verdict(&s)
 	out.relist(&s)
 	out.runtime(&s)
 	out.events(s.Facts.Events)
 	out.evidence(&s.Facts.Evidence)
-	n, r := &c.node, &s.Facts.Runtime
+	runtime := &s.Facts.Runtime
 	out.gauge(nodeInfo, 1,
-		r.Name, r.Version, n.Kernel, n.OSImage, n.CgroupVersion, c.version)
+		runtime.Name, runtime.Version, c.node.Kernel, c.node.OSImage, c.node.CgroupVersion, c.version)
 }
 
 // sink sends metrics.
@@ -103,11 +103,28 @@ func (s sink) verdict(snap *facts.Snapshot) {
 			s.gauge(reason, 1, a.ID, string(a.Severity))
 		}
 	}
-	if v.Reason != "" {
-		s.gauge(primaryReason, 1, v.Reason)
-	}
+	s.primaryReason(v)
 	if v.Culprit != nil {
 		s.gauge(culprit, 1, string(v.Culprit.Kind), v.Culprit.ID())
+	}
+}
+
+// primaryReason sends the primary reason, and what an alert says about it: the lines of the
+// reason's page, and the kind of the culprit. No name of the node is in them.
+func (s sink) primaryReason(v *facts.Verdict) {
+	if v.Reason == "" {
+		return
+	}
+	s.gauge(primaryReason, 1, v.Reason)
+	kind := ""
+	if v.Culprit != nil {
+		kind = string(v.Culprit.Kind)
+	}
+	for _, r := range health.Reasons() {
+		if r.ID == v.Reason {
+			s.gauge(primaryReasonInfo, 1, r.ID, r.Cause, r.NextLine, kind)
+			return
+		}
 	}
 }
 
@@ -164,17 +181,7 @@ func (s sink) evidence(e *facts.Evidence) {
 		s.gauge(queueLength, float64(q.Length))
 		s.gauge(queueLimit, float64(q.Limit))
 	}
-	if p := e.Process; p != nil && p.Alive {
-		if p.OpenFDs >= 0 {
-			s.gauge(processOpenFDs, float64(p.OpenFDs))
-		}
-		if p.MaxFDs >= 0 {
-			s.gauge(processMaxFDs, float64(p.MaxFDs))
-		}
-		if !p.Start.IsZero() {
-			s.gauge(processStart, unixSeconds(p.Start))
-		}
-	}
+	s.process(e.Process)
 	for name, source := range e.Sources {
 		s.flag(evidenceUp, source.Up, name)
 	}
@@ -186,17 +193,27 @@ func (s sink) evidence(e *facts.Evidence) {
 	}
 }
 
+func (s sink) process(p *facts.Process) {
+	if p == nil || !p.Alive {
+		return
+	}
+	if p.OpenFDs >= 0 {
+		s.gauge(processOpenFDs, float64(p.OpenFDs))
+	}
+	if p.MaxFDs >= 0 {
+		s.gauge(processMaxFDs, float64(p.MaxFDs))
+	}
+	if !p.Start.IsZero() {
+		s.gauge(processStart, unixSeconds(p.Start))
+	}
+}
+
 // maxLabel is the maximum length of a label's value in bytes.
 const maxLabel = 128
 
-// label makes text from the runtime or the node valid as a label's value.
-func label(s string) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) > maxLabel {
-		s = strings.ToValidUTF8(s[:maxLabel], "")
-	}
-	return s
-}
+// label makes text from the runtime or the node fit for a label's value: nothing in it commands a
+// terminal, or hides or turns text.
+func label(s string) string { return plain.CutTo(plain.Text(s), maxLabel) }
 
 // unixSeconds returns t as Unix time in seconds; 0 for the zero time.
 func unixSeconds(t time.Time) float64 {

@@ -33,6 +33,10 @@ var (
 		"Active reasons, always 1. The one to act on is in pleg_primary_reason.", "reason", "severity")
 	primaryReason = desc("pleg_primary_reason",
 		"The primary reason, always 1; absent when healthy. Explained by plegd reasons ID.", "reason")
+	primaryReasonInfo = desc("pleg_primary_reason_info",
+		"What an alert says about the primary reason, always 1; absent when healthy. cause and next are lines of "+
+			"the reason's page, culprit the kind of the last link of the wait chain; none names a part of the node.",
+		"reason", "cause", "next", "culprit")
 	culprit = desc("pleg_culprit",
 		"The last link of the wait chain, always 1; absent without a chain. id is a fingerprint that nodes with "+
 			"the same culprit share: file server, driver or cgroup slice.", "kind", "id")
@@ -72,8 +76,8 @@ var (
 	processStart  = desc("pleg_runtime_process_start_time_seconds",
 		"Unix time at which the process behind the held connection started.")
 	evidenceUp = desc("pleg_evidence_up",
-		"1 while a source of evidence answers, 0 while it fails. Of plegd itself: state, its state directory is "+
-			"writable; web and control, its addresses and control socket are served.", "source")
+		"1 while a source of evidence answers, 0 while it fails. Of plegd itself: state and incidents, its state "+
+			"directory can be used; web and control, its addresses and control socket are served.", "source")
 	kubeletUp = desc("pleg_kubelet_up",
 		"1 while the kubelet's healthz is good, 0 while it fails, hangs or is refused.")
 	kubeletLastSeen = desc("pleg_kubelet_last_seen_seconds",

@@ -33,7 +33,7 @@ func metricSections() []struct {
 			[]string{
 				"pleg_last_seen_seconds", "pleg_last_seen_age_seconds", "pleg_not_ready_in_seconds", "pleg_rules_fail_in_seconds", "pleg_threshold_seconds", "pleg_relist_period_seconds",
 				"pleg_healthy", "pleg_sync_loop_allowed", "pleg_node_ready_predicted",
-				"pleg_verdict", "pleg_verdict_last_change_timestamp_seconds", "pleg_reason", "pleg_primary_reason", "pleg_culprit", "pleg_node_info",
+				"pleg_verdict", "pleg_verdict_last_change_timestamp_seconds", "pleg_reason", "pleg_primary_reason", "pleg_primary_reason_info", "pleg_culprit", "pleg_node_info",
 			},
 		},
 		{
@@ -72,14 +72,14 @@ func metricSections() []struct {
 		{
 			"plegd itself",
 			"And `process_*`, and of `go_*` what a dashboard uses: goroutines, threads, garbage collection, live heap.",
-			[]string{"pleg_incidents_total", "plegd_build_info"},
+			[]string{"pleg_incidents_total", "pleg_web_refused_connections_total", "plegd_build_info"},
 		},
 	}
 }
 
 // freeLabels are the labels whose values are not from a fixed list.
 func freeLabels() []string {
-	return []string{"id", "runtime_name", "runtime_version", "kernel_version", "os_image", "cgroup_version", "plegd_version", "version", "revision", "goversion", "goos", "goarch"}
+	return []string{"id", "next", "runtime_name", "runtime_version", "kernel_version", "os_image", "cgroup_version", "plegd_version", "version", "revision", "goversion", "goos", "goarch"}
 }
 
 const metricsIntro = `# Metrics
@@ -99,7 +99,7 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.
 func TestMetricsReference(t *testing.T) {
 	s := viewtest.Degraded() // everything is known there
-	for _, name := range []string{"dockerd", "dockerd_containerd", "kubelet_api", "kubelet_process", "listener", "storage"} {
+	for _, name := range []string{"dockerd", "dockerd_containerd", "incidents", "kubelet_api", "kubelet_process", "listener", "storage"} {
 		s.Facts.Evidence.Sources[name] = facts.Source{Up: true, Duration: time.Millisecond}
 	}
 	s.Facts.Events = &facts.Events{Mode: "hint"}
@@ -169,7 +169,9 @@ func describeLabels(f *dto.MetricFamily) string {
 				kinds = append(kinds, string(kind))
 			}
 			out = append(out, "`kind`: "+strings.Join(kinds, ", "))
-		case slices.Contains(freeLabels(), name):
+		case name == "culprit":
+			out = append(out, "`culprit`: as `kind` of pleg_culprit, or empty")
+		case slices.Contains(freeLabels(), name), f.GetName() == "pleg_primary_reason_info":
 			out = append(out, "`"+name+"`")
 		default:
 			v := slices.Collect(maps.Keys(values[name]))

@@ -29,6 +29,7 @@ type Metrics struct {
 	restarts        prometheus.Counter
 	throttled       prometheus.Counter
 	incidents       prometheus.Counter
+	refused         prometheus.Counter
 	history         *view.History
 
 	// Of Observe alone.
@@ -81,7 +82,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		throttled: f.counter("pleg_runtime_cpu_throttled_seconds_total",
 			"Time that the CPU quota of the runtime's cgroup throttled it, since the start of plegd."),
 		incidents: f.counter("pleg_incidents_total", "Incidents opened."),
-		history:   view.NewHistory(time.Now()),
+		refused: f.counter("pleg_web_refused_connections_total",
+			"Connections to plegd's web address that were closed because a client, or all together, had too many."),
+		history: view.NewHistory(time.Now()),
 	}
 	f.counter("pleg_discard_events_total",
 		"Dropped pod lifecycle events, as kubelet_pleg_discard_events. plegd drops none.")
@@ -99,7 +102,7 @@ func (m *Metrics) RelistDone(duration time.Duration, ok bool) {
 }
 
 // Recent returns the relists and verdicts of the last minutes, for the page.
-func (m *Metrics) Recent(now time.Time) []view.RelistBin { return m.history.At(now) }
+func (m *Metrics) Recent(end time.Time) []view.RelistBin { return m.history.At(end) }
 
 // Restore adds the bins of an earlier process to Recent, the last one of which was written
 // at written.
@@ -136,6 +139,9 @@ func (m *Metrics) ProbeDone(p facts.Probe) {
 // IncidentOpened counts an incident.
 func (m *Metrics) IncidentOpened() { m.incidents.Inc() }
 
+// ConnectionRefused counts a connection to plegd's web address that was closed for the limits.
+func (m *Metrics) ConnectionRefused() { m.refused.Inc() }
+
 // Observe counts the changes since the previous snapshot. One goroutine calls it for
 // every new snapshot.
 func (m *Metrics) Observe(s *facts.Snapshot) {
@@ -151,17 +157,22 @@ func (m *Metrics) Observe(s *facts.Snapshot) {
 		m.restarts.Add(float64(p.RestartsTotal - m.restartsTotal))
 		m.restartsTotal = p.RestartsTotal
 	}
-	now, before := e.Cgroup, m.cgroup
-	if now == nil || before != nil && !now.At.After(before.At) {
+	m.observeCgroup(e.Cgroup)
+}
+
+// observeCgroup counts the throttling since the previous sample.
+func (m *Metrics) observeCgroup(sample *facts.Cgroup) {
+	previous := m.cgroup
+	if sample == nil || previous != nil && !sample.At.After(previous.At) {
 		return
 	}
-	m.cgroup = now
+	m.cgroup = sample
 	switch {
-	case before == nil || now.Path != before.Path: // time from before plegd watched it
-	case now.ThrottledTotal >= before.ThrottledTotal:
-		m.throttled.Add((now.ThrottledTotal - before.ThrottledTotal).Seconds())
+	case previous == nil || sample.Path != previous.Path: // time from before plegd watched it
+	case sample.ThrottledTotal >= previous.ThrottledTotal:
+		m.throttled.Add((sample.ThrottledTotal - previous.ThrottledTotal).Seconds())
 	default: // the cgroup was recreated at the same path
-		m.throttled.Add(now.ThrottledTotal.Seconds())
+		m.throttled.Add(sample.ThrottledTotal.Seconds())
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -61,7 +62,7 @@ func testNode() Node {
 
 func testCollector(src Source, now func() time.Time) *Collector {
 	c := NewCollector(src, testNode(), "1.0.0")
-	c.now = now
+	c.clock = now
 	return c
 }
 
@@ -259,6 +260,8 @@ func TestReadNode(t *testing.T) {
 // TestValues: a value that is not known is absent, and takes no other along; reasons and
 // culprit have rows only while they are active.
 func TestValues(t *testing.T) {
+	all := health.Reasons()
+	listStall := all[slices.IndexFunc(all, func(r health.Reason) bool { return r.ID == "RuntimeListStall" })]
 	for name, tt := range map[string]struct {
 		snap   facts.Snapshot
 		change func(*facts.Snapshot)
@@ -284,17 +287,19 @@ func TestValues(t *testing.T) {
 		"a process that is gone": {viewtest.Healthy(), func(s *facts.Snapshot) {
 			s.Facts.Evidence.Process.Alive, s.Facts.Evidence.Process.OpenFDs = false, 12
 		}, nil, []string{"pleg_runtime_process_open_fds"}},
-		"no reason": {viewtest.Healthy(), func(*facts.Snapshot) {}, nil, []string{"pleg_reason", "pleg_primary_reason", "pleg_culprit"}},
+		"no reason":                   {viewtest.Healthy(), func(*facts.Snapshot) {}, nil, []string{"pleg_reason", "pleg_primary_reason", "pleg_primary_reason_info", "pleg_culprit"}},
+		"a reason of another version": {viewtest.Healthy(), func(s *facts.Snapshot) { s.Reason = "Gone" }, nil, []string{"pleg_primary_reason_info"}},
 		"reasons and a culprit": {viewtest.Healthy(), func(s *facts.Snapshot) {
 			s.Reason, s.Facts.Runtime = "RuntimeListStall", facts.Runtime{Name: "containerd", Version: "2"}
 			s.Active = []facts.Active{{ID: "RuntimeListStall", Severity: facts.SeverityCritical}, {ID: "FDsRunningOut", Severity: facts.SeverityWarning}}
 			s.Culprit = &facts.Link{Kind: facts.KindMount, Name: "/data", Fingerprint: "nfs4:1c2d3e4f"}
 		}, map[string]float64{
 			"pleg_reason RuntimeListStall critical": 1, "pleg_reason FDsRunningOut warning": 1, "pleg_primary_reason RuntimeListStall": 1,
+			"pleg_primary_reason_info " + listStall.Cause + " mount " + listStall.NextLine + " RuntimeListStall": 1,
 			"pleg_culprit nfs4:1c2d3e4f mount": 1, "pleg_node_info 2 6.1.0-42-amd64 Debian GNU/Linux 12 (bookworm) 1.0.0 containerd 2": 1,
 		}, nil},
 		"a hostile runtime": {viewtest.Healthy(), func(s *facts.Snapshot) {
-			s.Facts.Runtime = facts.Runtime{Name: "evil\xff\"\n} 1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
+			s.Facts.Runtime = facts.Runtime{Name: "evil\xff\"\n} \x1b[2J\x00\u202e1", Version: strings.Repeat("ä", 1<<20), CRIVersion: "v1"}
 		}, nil, nil},
 	} {
 		tt.change(&tt.snap)
@@ -304,8 +309,9 @@ func TestValues(t *testing.T) {
 			for _, m := range f.GetMetric() {
 				key := f.GetName()
 				for _, l := range m.GetLabel() {
-					if key += " " + l.GetValue(); len(l.GetValue()) > maxLabel {
-						t.Errorf("%s: label %s has %d bytes", name, l.GetName(), len(l.GetValue()))
+					key += " " + l.GetValue()
+					if len(l.GetValue()) > maxLabel || strings.ContainsFunc(l.GetValue(), func(r rune) bool { return !unicode.IsPrint(r) }) {
+						t.Errorf("%s: label %s is %q", name, l.GetName(), l.GetValue())
 					}
 				}
 				got[key], got[f.GetName()] = m.GetGauge().GetValue(), m.GetGauge().GetValue()

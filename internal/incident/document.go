@@ -87,28 +87,65 @@ func (i *Incident) shorten(n int) {
 func (i *Incident) summarize() {
 	i.Reasons = nil
 	for n, m := range i.Timeline {
-		s, until := m.Snapshot, i.Duration
+		s := m.Snapshot
+		end := i.Duration
 		if n+1 < len(i.Timeline) {
-			until = i.Timeline[n+1].Offset
+			end = i.Timeline[n+1].Offset
 		}
 		if s.State.Rank() > i.State.Rank() {
 			i.State = s.State
 		}
 		i.KubeletMessage = cmp.Or(s.KubeletMessage, i.KubeletMessage)
 		for _, a := range s.Active {
-			at := slices.IndexFunc(i.Reasons, func(r ReasonTimes) bool { return r.ID == a.ID })
-			if at < 0 && a.Severity != facts.SeverityInfo {
-				at = len(i.Reasons)
-				i.Reasons = append(i.Reasons, ReasonTimes{ID: a.ID})
-			}
-			if at >= 0 && a.ID == s.Reason {
-				i.Reasons[at].Primary += until - m.Offset
-			}
+			i.addReason(a, a.ID == s.Reason, end-m.Offset)
 		}
 	}
 	if len(i.Reasons) > 0 {
 		i.Reason = slices.MaxFunc(i.Reasons, func(a, b ReasonTimes) int { return cmp.Compare(a.Primary, b.Primary) }).ID
 	}
+}
+
+// addReason adds a reason that was active for a time in seconds.
+func (i *Incident) addReason(a facts.Active, primary bool, seconds float64) {
+	known := slices.IndexFunc(i.Reasons, func(r ReasonTimes) bool { return r.ID == a.ID })
+	if known < 0 && a.Severity == facts.SeverityInfo {
+		return
+	}
+	if known < 0 {
+		known = len(i.Reasons)
+		i.Reasons = append(i.Reasons, ReasonTimes{ID: a.ID})
+	}
+	if primary {
+		i.Reasons[known].Primary += seconds
+	}
+}
+
+// Evidence returns the snapshot that shows most of what the incident's reason was about: of the
+// moments at which it was the primary one, the first with the longest chain that ends at a
+// culprit. A later chain may lead elsewhere once the fault is over. It is nil without moments.
+func (i *Incident) Evidence() *facts.Snapshot {
+	var best *facts.Snapshot
+	for _, m := range i.Timeline {
+		if best == nil || i.weight(m.Snapshot) > i.weight(best) {
+			best = m.Snapshot
+		}
+	}
+	return best
+}
+
+// weight is how much a snapshot shows of the incident's reason.
+func (i *Incident) weight(s *facts.Snapshot) int {
+	if s.Reason != i.Reason {
+		return 0
+	}
+	weight := 1
+	if s.Culprit != nil {
+		weight += 1 + len(s.Chain)
+		if s.ChainEnd == "" {
+			weight += facts.MaxLinks
+		}
+	}
+	return weight
 }
 
 var validID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{6}$`)
@@ -119,10 +156,11 @@ func newID(opened time.Time) string {
 
 // Difference is a moment of an incident that today's classifier judges differently.
 type Difference struct {
-	Index  int            `json:"index"` // of the timeline
-	Offset float64        `json:"offset_seconds"`
-	Was    *facts.Verdict `json:"was"` // the recorded one
-	Is     *facts.Verdict `json:"is"`
+	Index  int     `json:"index"` // of the timeline
+	Offset float64 `json:"offset_seconds"`
+	// Recorded is the verdict of then, Judged today's.
+	Recorded *facts.Verdict `json:"was"`
+	Judged   *facts.Verdict `json:"is"`
 }
 
 // Replay judges the facts of each moment again, given the verdict that stood before
@@ -141,9 +179,12 @@ func Replay(i *Incident) (different []Difference, judged int) {
 		if previous != nil && slices.ContainsFunc(previous.Active, unknown) {
 			previous = nil // it has reasons that this classifier does not have
 		}
-		was, is := &s.Verdict, health.Judge(&s.Facts, s.At, previous)
-		if was.State != is.State || was.Reason != is.Reason || !slices.Equal(ids(was), ids(is)) {
-			different = append(different, Difference{Index: n, Offset: i.Timeline[n].Offset, Was: was, Is: is})
+		recorded := &s.Verdict
+		judgement := health.Judge(&s.Facts, s.At, previous)
+		if recorded.State != judgement.State || recorded.Reason != judgement.Reason || !slices.Equal(ids(recorded), ids(judgement)) {
+			different = append(different, Difference{
+				Index: n, Offset: i.Timeline[n].Offset, Recorded: recorded, Judged: judgement,
+			})
 		}
 	}
 	return different, judged
@@ -158,67 +199,3 @@ func ids(v *facts.Verdict) []string {
 	slices.Sort(out)
 	return out
 }
-
-const (
-	conditionAge = 10 * time.Second // at the end, of a condition that may have ended with the incident
-	minThrottled = 0.2              // the share of time lost to the CPU quota that counts
-)
-
-// sampled reports whether the samples that can show the end are newer than it.
-func sampled(e *facts.Evidence, end time.Time) bool {
-	p, ch, cg := e.Process, e.Children, e.Cgroup
-	return (p == nil || p.At.After(end)) && (ch == nil || ch.At.After(end)) && (cg == nil || cg.At.After(end))
-}
-
-// explainEnd returns what samples taken after the end show to be different from the evidence
-// before the incident and in its moments, a sentence for each subject. Without such a sample
-// it returns nothing. Only the start in ticks since boot tells a process from a later one
-// with the same pid.
-func explainEnd(before *facts.Snapshot, timeline []Moment, now *facts.Evidence, end time.Time) []string {
-	out, said := []string{}, map[any]bool{}
-	say := func(subject any, format string, args ...any) {
-		if !said[subject] {
-			out, said[subject] = append(out, fmt.Sprintf(format, args...)), true
-		}
-	}
-	moments := slices.Insert(slices.Clone(timeline), 0, Moment{Snapshot: before})
-	for i, m := range moments {
-		old := &m.Snapshot.Facts.Evidence
-		lasted := m.Snapshot.At.Before(end) && (i+1 == len(moments) || end.Sub(moments[i+1].Snapshot.At) <= conditionAge)
-		if was, is := old.Process, now.Process; started(was) && started(is) && is.At.After(end) {
-			switch {
-			case was.PID != is.PID || was.StartTicks != is.StartTicks:
-				say("runtime", "%s was restarted: pid %d before, pid %d since %s.", is.Comm, was.PID, is.PID, clock(is.Start))
-			case lasted && was.Stopped() && !is.Stopped():
-				say("runtime", "%s, pid %d, was stopped and was continued. It was not restarted.", is.Comm, is.PID)
-			}
-		}
-		if was, is := old.KubeletProcess, now.KubeletProcess; was != nil && was.StartTicks > 0 && is != nil &&
-			is.StartTicks > 0 && (was.PID != is.PID || was.StartTicks != is.StartTicks) {
-			say("kubelet", "The kubelet was restarted: pid %d before, pid %d since %s.", was.PID, is.PID, clock(is.Started))
-		}
-		if was, is := old.Children, now.Children; lasted && was != nil && is != nil && is.At.After(end) {
-			for _, c := range was.Stuck {
-				if !slices.ContainsFunc(is.Stuck, func(s facts.Child) bool { return s.PID == c.PID }) {
-					words := map[string]string{"T": "stopped", "F": "frozen"}
-					say(c.PID, "%s, pid %d, is no longer %s.", c.Comm, c.PID, cmp.Or(words[c.State], "blocked in state "+c.State))
-				}
-			}
-		}
-		if was, is := old.Cgroup, now.Cgroup; lasted && was != nil && is != nil && was.Path == is.Path && is.At.After(end) {
-			switch {
-			case was.Frozen && !is.Frozen:
-				say("cgroup", "The cgroup %s was frozen and was thawed.", is.Path)
-			case was.Throttled >= minThrottled && is.Throttled == 0:
-				say("cgroup", "Its CPU quota no longer throttles the cgroup %s, which lost %.0f%% of its time.", is.Path,
-					100*was.Throttled)
-			}
-		}
-	}
-	return out
-}
-
-// started reports whether a process is running and its start known.
-func started(p *facts.Process) bool { return p != nil && p.Alive && p.StartTicks > 0 }
-
-func clock(t time.Time) string { return t.UTC().Format("15:04:05 MST") }

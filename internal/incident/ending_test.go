@@ -21,6 +21,81 @@ func sample() facts.Evidence {
 	}
 }
 
+// disk is the runtime's file system.
+func disk(free int64) *facts.Storage {
+	return &facts.Storage{At: time.Now(), FileSystems: []facts.FileSystem{{
+		Directory: "/var/lib/containerd", Bytes: 8 << 30, FreeBytes: free, Inodes: 1000, FreeInodes: 900,
+	}}}
+}
+
+// hop is dockerd behind the runtime.
+func hop(pid int) []facts.Hop {
+	p := facts.Process{At: time.Now(), PID: pid, Comm: "dockerd", Alive: true, StartTicks: uint64(pid)}
+	return []facts.Hop{{Socket: "/run/docker.sock", Process: &p}}
+}
+
+// TestEndingOfCulprit: what became of the end of the chain, where nothing else shows it.
+func TestEndingOfCulprit(t *testing.T) {
+	stopped := facts.Link{Kind: facts.KindProcess, Name: "peer", PID: 1200, State: facts.LinkStopped}
+	alive := Sighting{Known: true, Alive: true, Comm: "peer"}
+	for name, tt := range map[string]struct {
+		culprit facts.Link
+		seen    Sighting
+		want    string
+	}{
+		"a thaw": {facts.Link{Kind: facts.KindMount, Name: "/data", State: facts.LinkFrozen}, Sighting{},
+			"The mount /data was frozen and was thawed: the calls that waited for it are answered."},
+		"a disk that answers": {facts.Link{Kind: facts.KindMount, Name: "/nfs", State: facts.LinkBlocked}, Sighting{},
+			"The mount /nfs did not answer and answers: the calls that waited for it are answered."},
+		"a peer continued": {stopped, alive, "The process peer, pid 1200, was stopped and was continued."},
+		"a peer killed":    {stopped, Sighting{Known: true}, "The process peer, pid 1200, has ended."},
+		"its pid reused":   {stopped, Sighting{Known: true, Alive: true, Comm: "other"}, "The process peer, pid 1200, has ended."},
+		"still stopped":    {stopped, Sighting{Known: true, Alive: true, Comm: "peer", Stopped: true}, ""},
+		"not to be seen":   {stopped, Sighting{}, ""},
+		"a peer in a cgroup": {facts.Link{Kind: facts.KindHelper, Name: "peer", PID: 1200, State: facts.LinkFrozen}, alive,
+			"The helper peer, pid 1200, was frozen and was thawed."},
+	} {
+		run(t, func(n *node) {
+			n.seen = map[int]Sighting{1200: tt.seen}
+			n.facts.Evidence = sample()
+			n.well(time.Second)
+			n.culprit = &tt.culprit
+			n.degraded(time.Second, "A")
+			n.facts.Evidence = sample()
+			n.well(10 * time.Second)
+			if got := strings.Join(n.one().Ending, " "); got != tt.want {
+				t.Errorf("%s: got %q, want %q", name, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestEvidence: the snapshot of the incident's reason with the longest chain to a culprit counts,
+// and not the newest one with a culprit.
+func TestEvidence(t *testing.T) {
+	moment := func(reason, end string, links int) Moment {
+		s := &facts.Snapshot{Verdict: facts.Verdict{Reason: reason, ChainEnd: end, Chain: make([]facts.Link, links)}}
+		if links > 0 {
+			s.Culprit = &s.Chain[links-1]
+		}
+		return Moment{Snapshot: s}
+	}
+	for name, tt := range map[string]struct {
+		moments []Moment
+		want    int
+	}{
+		"the longest chain":  {[]Moment{moment("A", "", 0), moment("A", "", 4), moment("A", "", 2)}, 1},
+		"of another reason":  {[]Moment{moment("A", "", 2), moment("B", "", 5)}, 0},
+		"one with a culprit": {[]Moment{moment("A", "denied", 6), moment("A", "", 2)}, 1},
+		"the first of many":  {[]Moment{moment("B", "", 1), moment("A", "", 2), moment("A", "", 2)}, 1},
+	} {
+		one := &Incident{Summary: Summary{Reason: "A"}, Timeline: tt.moments}
+		if got := one.Evidence(); got != tt.moments[tt.want].Snapshot {
+			t.Errorf("%s: another moment", name)
+		}
+	}
+}
+
 // TestEnding: what ended an incident, by a sample of the time after it. Where nothing
 // shows it, nothing is said.
 func TestEnding(t *testing.T) {
@@ -47,6 +122,26 @@ func TestEnding(t *testing.T) {
 			"The cgroup /system.slice/containerd.service was frozen and was thawed."},
 		"the kubelet restarted": {nothing, func(e *facts.Evidence) { e.KubeletProcess.PID, e.KubeletProcess.StartTicks = 901, 9000 }, false,
 			"The kubelet was restarted: pid 900 before, pid 901 since"},
+		"disk freed": {func(e *facts.Evidence) { e.Storage = disk(4 << 20) }, func(e *facts.Evidence) { e.Storage = disk(4 << 30) }, false,
+			"The file system of /var/lib/containerd had 4 MiB free and has 4096 MiB."},
+		"inodes freed": {func(e *facts.Evidence) {
+			e.Storage = disk(4 << 30)
+			e.Storage.FileSystems[0].FreeInodes = 3
+		}, func(e *facts.Evidence) { e.Storage = disk(4 << 30) }, false, "The file system of /var/lib/containerd had 3 inodes free and has 900."},
+		"remounted": {func(e *facts.Evidence) {
+			e.Storage = disk(4 << 30)
+			e.Storage.FileSystems[0].ReadOnly = true
+		}, func(e *facts.Evidence) { e.Storage = disk(4 << 30) }, false, "The file system of /var/lib/containerd was read-only and can be written."},
+		"limit of files raised": {func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 72, 72 },
+			func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 90, 1024 }, false,
+			"The limit of open files of containerd, pid 812, was raised from 72 to 1024."},
+		"files closed": {func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 72, 72 },
+			func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 30, 72 }, false, "containerd, pid 812, had 72 of 72 files open and has 30."},
+		"memory limit lifted": {func(e *facts.Evidence) { e.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/x", Max: 1}} },
+			func(e *facts.Evidence) { e.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/x"}} }, false, "The memory limit of the cgroup /x was raised."},
+		"helper killed": {func(e *facts.Evidence) { e.Children.Old = []facts.Child{{PID: 1001, Comm: "runc"}} }, nothing, false, "runc, pid 1001, has ended."},
+		"dockerd restarted": {func(e *facts.Evidence) { e.Hops = hop(700) }, func(e *facts.Evidence) { e.Hops = hop(701) }, false,
+			"dockerd was restarted: pid 700 before, pid 701 since"},
 		"no change":        {nothing, nothing, false, ""},
 		"unknown ticks":    {gone, func(e *facts.Evidence) { e.Process.PID, e.Process.StartTicks = 4711, 0 }, false, ""},
 		"only old samples": {stopped, restarted, true, ""},

@@ -1,6 +1,7 @@
 package incident
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
+	"github.com/plegd/plegd/internal/statedir"
 )
 
 // ErrUnknown is wrapped by the error about an id that no incident has.
@@ -20,32 +24,46 @@ var ErrUnknown = errors.New("no such incident")
 // Dir returns the directory of the incidents in a state directory.
 func Dir(stateDir string) string { return filepath.Join(stateDir, "incidents") }
 
-func path(dir, id string) string { return filepath.Join(dir, id+".json") }
+func fileName(id string) string { return id + ".json" }
+
+func path(dir, id string) string { return filepath.Join(dir, fileName(id)) }
+
+// openDir opens the directory of the incidents, in a state directory that belongs to root.
+func openDir(dir string, create bool) (*os.Root, error) {
+	open := statedir.Open
+	if create {
+		open = statedir.Make
+	}
+	parent, err := open(filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = parent.Close() }()
+	return statedir.Below(parent, filepath.Base(dir), create)
+}
 
 // writeFile replaces a file by rename. The content is on disk if it returns nil.
 func writeFile(path string, content []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	temp := filepath.Join(dir, draft)
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	root, err := openDir(filepath.Dir(path), true)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(temp, path)
-	}
-	if err != nil {
-		_ = os.Remove(temp) // it takes space on a full disk
-		return err
-	}
-	d, err := os.Open(dir)
+	defer func() { _ = root.Close() }()
+	return statedir.Write(root, filepath.Base(path), content, true)
+}
+
+// removeFile removes the file of an incident, if there is one.
+func removeFile(path string) error {
+	root, err := openDir(filepath.Dir(path), false)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	defer func() { _ = root.Close() }()
+	err = root.Remove(filepath.Base(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // encode returns the content of an incident's file. Moments in the middle of the
@@ -84,19 +102,44 @@ func Decode(b []byte) (*Incident, error) {
 	return &one, nil
 }
 
-// Read reads the heads of the incidents in a directory, newest first. bad is why files cannot be read, one error each.
-func Read(dir string) (list []Summary, bad []error, err error) {
-	entries, err := os.ReadDir(dir)
+const (
+	fileTimeout  = 2 * time.Second // of reading one file
+	maxLateFiles = 3               // after which a disk counts as hung
+)
+
+// Read reads the heads of the incidents in a directory, newest first. bad is why files cannot be
+// read, by name. A file that does not answer within fileTimeout is abandoned.
+func Read(dir string) (list []Summary, bad map[string]error, err error) {
+	root, err := openDir(dir, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = root.Close() }()
+	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return nil, nil, err
 	}
 	list = []Summary{}
+	bad = map[string]error{}
+	late := 0
 	for _, entry := range entries {
 		id, ok := strings.CutSuffix(entry.Name(), ".json")
-		if one, err := ReadOne(dir, id); ok && err == nil {
+		if !ok || !validID.MatchString(id) {
+			continue
+		}
+		one, err := new(bounded.Slot[*Incident]).Do(context.Background(), fileTimeout,
+			func(context.Context) (*Incident, error) { return ReadOne(dir, id) })
+		switch {
+		case err == nil:
 			list = append(list, one.Summary)
-		} else if ok && !errors.Is(err, ErrUnknown) { // another file, or removed meanwhile
-			bad = append(bad, err)
+		case !errors.Is(err, ErrUnknown): // else it was removed meanwhile
+			bad[entry.Name()] = err
+		}
+		if errors.Is(err, bounded.ErrLate) {
+			late++
+		}
+		if late >= maxLateFiles {
+			return list, bad, fmt.Errorf("%s: %d files do not answer", dir, late)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Summary) int { return b.Opened.Compare(a.Opened) })
@@ -109,17 +152,32 @@ func ReadOne(dir, id string) (*Incident, error) {
 	if !validID.MatchString(id) {
 		return nil, fmt.Errorf("%.40q: %w", id, ErrUnknown)
 	}
-	one, err := ReadFile(path(dir, id))
+	one, err := readStored(dir, id)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s: %w", id, ErrUnknown)
-	case err == nil && one.ID != id:
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path(dir, id), err)
+	case one.ID != id:
 		return nil, fmt.Errorf("%s: holds the incident %.40q", path(dir, id), one.ID)
 	}
-	return one, err
+	return one, nil
 }
 
-// ReadFile reads an incident from a file.
+func readStored(dir, id string) (*Incident, error) {
+	root, err := openDir(dir, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	b, err := statedir.Read(root, fileName(id), maxRead)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(b)
+}
+
+// ReadFile reads an incident from any file.
 func ReadFile(path string) (*Incident, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -132,7 +190,7 @@ func ReadFile(path string) (*Incident, error) {
 	}
 	one, err := Decode(b)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return one, err
+	return one, nil
 }

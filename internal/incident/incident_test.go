@@ -32,8 +32,12 @@ type node struct {
 	cancel context.CancelFunc
 	ended  chan error
 	opened int
-	last   *facts.Verdict
-	facts  facts.Facts
+	// culprit is the end of the chain while the verdict is not healthy.
+	culprit *facts.Link
+	saved   time.Time // when plegd last saved its state
+	seen    map[int]Sighting
+	last    *facts.Verdict
+	facts   facts.Facts
 	// disk replaces writes: nil writes files.
 	disk   func(path string, content []byte) error
 	writes atomic.Int64
@@ -56,6 +60,8 @@ func (n *node) start() {
 	n.logged, n.last = logged, nil
 	n.killed.Store(false)
 	n.Recorder = New(n.dir, "1.2.3", zap.New(core), func() { n.opened++ })
+	n.Resume(n.saved)
+	n.Look(func(pid int) Sighting { return n.seen[pid] })
 	n.writeFile = func(path string, content []byte) error {
 		if n.killed.Load() {
 			return errors.New("plegd was killed")
@@ -97,6 +103,7 @@ func (n *node) judge(state facts.State, wait time.Duration, reasons ...string) {
 	}
 	if len(reasons) > 0 {
 		v.Reason = reasons[0]
+		v.Culprit = n.culprit
 	}
 	for {
 		n.Judged(&facts.Snapshot{SchemaVersion: facts.SchemaVersion, At: time.Now(), Verdict: v, Facts: n.facts, Previous: n.last})

@@ -59,14 +59,14 @@ func replayRecorded(t *testing.T, path, reason string) {
 	}
 	if *update {
 		for _, d := range different {
-			one.Timeline[d.Index].Snapshot.Verdict = *d.Is
+			one.Timeline[d.Index].Snapshot.Verdict = *d.Judged
 		}
 		if len(different) > 0 {
 			writeRecorded(t, path, one)
 		}
 	} else {
 		for _, d := range different {
-			t.Errorf("+%.3fs was %s %v, is %s %v", d.Offset, d.Was.Reason, ids(d.Was), d.Is.Reason, ids(d.Is))
+			t.Errorf("+%.3fs was %s %v, is %s %v", d.Offset, d.Recorded.Reason, ids(d.Recorded), d.Judged.Reason, ids(d.Judged))
 		}
 	}
 	// Intermediate reasons may differ, but the fault's own reason is the primary one.

@@ -3,11 +3,10 @@ package incident
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +22,6 @@ const (
 	// MaxFileBytes is the largest size of one.
 	MaxFileBytes = 512 << 10
 
-	draft           = "draft.tmp"      // renamed to an incident's name once it is complete
 	maxRead         = 8 << 20          // bytes of a file that are read
 	maxUnsaved      = 8                // incidents that wait for the disk; older ones are lost
 	maxMoments      = 64               // of a timeline; the first and the newest stay
@@ -32,6 +30,11 @@ const (
 	saveInterval    = time.Second
 	readTimeout     = 2 * time.Second
 	stopTimeout     = 500 * time.Millisecond
+	hungAfter       = 10 * time.Second // the time after which a disk that does not answer is reported
+	// resumeWithin is the longest time between two runs of plegd over which an incident continues.
+	resumeWithin = 5 * time.Minute
+	// loadWait is how long a new incident waits for the stored ones, which it may continue.
+	loadWait = 5 * time.Second
 )
 
 // Recorder records incidents. It is a task.
@@ -41,20 +44,34 @@ type Recorder struct {
 	opened       func()
 	read         bounded.Slot[*Incident] // reads one file at a time
 	writeFile    func(path string, content []byte) error
-	failed       bool // the last save
+	look         func(pid int) Sighting
+	started      time.Time
+	resumes      bool // an incident that the last run left open continues
 
 	// mu guards the following fields. It is never held over a read, a write or an encoding.
-	mu   sync.Mutex
-	list []Summary       // newest first
-	well *facts.Snapshot // the newest healthy one
-	open *story
+	mu          sync.Mutex
+	loaded      bool
+	list        []Summary       // newest first
+	lastHealthy *facts.Snapshot // nil before the first
+	open        *openIncident
+	left        *Incident // the last run left it open; nil once it is continued or closed
 	// unsaved are the versions that the disk lacks, one of an incident, newest first. They never change.
 	unsaved []*Incident
+	// dropped are incidents beyond maxUnsaved, whose older version may be on disk.
+	dropped []string
+
+	saveErr error            // of the last save
+	badDir  error            // why the directory cannot be read
+	bad     map[string]error // files that cannot be used, by name
+	busy    time.Time        // since when the disk has been working; zero while it is idle
+	checked time.Time        // when the disk answered last
 }
 
-// story is the open incident. Its times have their monotonic readings.
-type story struct {
+// openIncident is the incident that has not ended. Its own times have their monotonic readings.
+type openIncident struct {
 	Incident
+	startedAt time.Time
+	updated   time.Time
 	recovered time.Time // since when the verdict has been healthy; zero while it is not
 	noted     string    // the newest moment without its numbers
 	culprit   string    // the newest one
@@ -65,8 +82,21 @@ type story struct {
 // New returns a recorder for the files in dir, which is created if missing. version is
 // plegd's own. opened is called for each new incident; it must not block.
 func New(dir, version string, log *zap.Logger, opened func()) *Recorder {
-	return &Recorder{dir: dir, version: version, log: log, opened: opened, writeFile: writeFile}
+	return &Recorder{
+		dir: dir, version: version, log: log, opened: opened, writeFile: writeFile, started: time.Now(),
+		look: func(int) Sighting { return Sighting{} }, bad: map[string]error{},
+	}
 }
+
+// Resume makes the incident that the last run left open continue, if that run saved its state
+// within the last minutes, and in this boot of the node. Call it before Run and Judged.
+func (r *Recorder) Resume(saved time.Time) {
+	r.resumes = !saved.IsZero() && r.started.Sub(saved) <= resumeWithin
+}
+
+// Look sets what is seen of a process when an incident ends. It must not block. Call it before
+// Judged.
+func (r *Recorder) Look(look func(pid int) Sighting) { r.look = look }
 
 // List returns the incidents, newest first.
 func (r *Recorder) List() []Summary {
@@ -75,57 +105,123 @@ func (r *Recorder) List() []Summary {
 	return slices.Clone(r.list)
 }
 
+// Source reports whether incidents can be stored and read; ok is false before the first access.
+func (r *Recorder) Source() (source facts.Source, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var why []string
+	if hung := time.Since(r.busy); !r.busy.IsZero() && hung > hungAfter {
+		why = append(why, "the disk has not answered for "+facts.Seconds(hung))
+	}
+	for _, err := range []error{r.saveErr, r.badDir} {
+		if err != nil {
+			why = append(why, err.Error())
+		}
+	}
+	if len(r.bad) > 0 {
+		first := slices.Sorted(maps.Keys(r.bad))[0]
+		why = append(why, fmt.Sprintf("%s cannot be used, the first: %v",
+			facts.Count(len(r.bad), "file", "files"), r.bad[first]))
+	}
+	source = facts.Source{Up: len(why) == 0, At: r.checked, Err: strings.Join(why, "; ")}
+	return source, len(why) > 0 || !r.checked.IsZero()
+}
+
 // Judged takes each judgement. The snapshot must not change afterwards.
 func (r *Recorder) Judged(s *facts.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	healthy := s.State == facts.StateHealthy
-	if r.open == nil && (s.State == facts.StateDegraded || s.State == facts.StateUnhealthy) {
-		r.open = &story{Incident: Incident{Ending: []string{}, Summary: Summary{
-			SchemaVersion: facts.SchemaVersion, PlegdVersion: r.version, ID: newID(s.At), Outcome: Open, Opened: s.At.UTC(),
-		}}}
-		r.list = slices.Insert(r.list, 0, r.open.Summary)
-		r.opened()
+	faulty := s.State == facts.StateDegraded || s.State == facts.StateUnhealthy
+	if r.resumes && !r.loaded && s.At.Sub(r.started) < loadWait {
+		return
 	}
-	switch o := r.open; {
-	case o != nil && healthy:
-		r.put(o, r.recover(o, s))
-	case o != nil:
-		o.add(s)
-		due := o.noted != o.written && s.At.Sub(o.writtenAt) >= rewriteInterval
-		if due {
-			o.written, o.writtenAt = o.noted, s.At
-		}
-		r.put(o, due)
+	if r.open == nil && faulty {
+		r.openOrContinue(s)
+	}
+	if r.left != nil && healthy {
+		r.interrupt(r.left)
+		r.left = nil
+	}
+	switch {
+	case r.open != nil && healthy:
+		r.put(r.recover(s))
+	case r.open != nil:
+		r.open.add(s)
+		r.put(r.open, r.open.due(s.At))
 	case healthy:
-		r.well = s
+		r.lastHealthy = s
 	}
 }
 
-// recover closes the open incident, and reports so, once the evidence was sampled after
-// its end.
-func (r *Recorder) recover(o *story, s *facts.Snapshot) (over bool) {
+// openOrContinue opens an incident, or continues the one that the last run left open.
+func (r *Recorder) openOrContinue(s *facts.Snapshot) {
+	if r.left != nil {
+		age := s.At.Sub(r.left.Opened) // by the wall clock, which the runs share
+		r.open = &openIncident{Incident: *r.left, startedAt: s.At.Add(-age)}
+		r.left = nil
+		return
+	}
+	r.open = &openIncident{startedAt: s.At, Incident: Incident{
+		Ending: []string{},
+		Summary: Summary{
+			SchemaVersion: facts.SchemaVersion,
+			PlegdVersion:  r.version,
+			ID:            newID(s.At),
+			Outcome:       Open,
+			Opened:        s.At.UTC(),
+		},
+	}}
+	r.list = slices.Insert(r.list, 0, r.open.Summary)
+	r.opened()
+}
+
+// interrupt closes an incident that an earlier run left open.
+func (r *Recorder) interrupt(one *Incident) {
+	doc := *one
+	doc.Outcome = Interrupted
+	doc.Closed = &doc.Updated
+	for i := range r.list {
+		if r.list[i].ID == doc.ID {
+			r.list[i] = doc.Summary
+		}
+	}
+	r.unsaved = append(r.unsaved, &doc)
+}
+
+// recover closes the open incident once the evidence was sampled after its end. It returns the
+// incident, and whether it has closed it.
+func (r *Recorder) recover(s *facts.Snapshot) (o *openIncident, closed bool) {
+	o = r.open
 	if o.recovered.IsZero() {
 		o.add(s)
-		o.recovered = s.At.UTC()
+		o.recovered = s.At
 	}
 	if !sampled(&s.Facts.Evidence, o.recovered) && s.At.Sub(o.recovered) < sampleWait {
-		return false
+		return o, false
 	}
 	if s.At.After(o.recovered) {
-		o.note(s)
+		o.addMoment(s)
 	}
-	before := cmp.Or(r.well, o.Timeline[0].Snapshot)
-	o.Ending = explainEnd(before, o.Timeline, &s.Facts.Evidence, o.recovered)
-	o.Outcome, o.Closed = Recovered, &o.recovered
-	r.well, r.open = s, nil
-	return true
+	healthy := cmp.Or(r.lastHealthy, o.Timeline[0].Snapshot)
+	o.Ending = explainEnd(healthy, o.document(), s, o.recovered, r.look)
+	o.Outcome = Recovered
+	end := o.recovered.UTC()
+	o.Closed = &end
+	r.lastHealthy = s
+	r.open = nil
+	return o, true
 }
 
 // put lists the present version of an incident that is open, or ends; due: it is to be written.
-func (r *Recorder) put(o *story, due bool) {
+func (r *Recorder) put(o *openIncident, due bool) {
 	doc := o.document()
-	r.list[0] = doc.Summary
+	for i := range r.list {
+		if r.list[i].ID == doc.ID {
+			r.list[i] = doc.Summary
+			break
+		}
+	}
 	if !due {
 		return
 	}
@@ -134,6 +230,7 @@ func (r *Recorder) put(o *story, due bool) {
 		lost := r.unsaved[maxUnsaved].ID
 		r.unsaved = r.unsaved[:maxUnsaved]
 		r.list = slices.DeleteFunc(r.list, func(s Summary) bool { return s.ID == lost })
+		r.dropped = append(r.dropped, lost)
 	}
 }
 
@@ -146,142 +243,51 @@ func (r *Recorder) Get(ctx context.Context, id string) (*Incident, error) {
 		known = slices.Insert(known, 0, r.open.document())
 	}
 	r.mu.Unlock()
-	if at := slices.IndexFunc(known, func(u *Incident) bool { return u.ID == id }); at >= 0 {
-		return known[at], nil
+	for _, doc := range known {
+		if doc.ID == id {
+			return doc, nil
+		}
 	}
 	return r.read.Do(ctx, readTimeout, func(context.Context) (*Incident, error) { return ReadOne(r.dir, id) })
 }
 
 // add adds a moment to the timeline if more than numbers changed.
-func (s *story) add(snapshot *facts.Snapshot) {
+func (o *openIncident) add(snapshot *facts.Snapshot) {
 	v := &snapshot.Verdict
-	s.Updated, s.recovered = snapshot.At.UTC(), time.Time{}
+	o.updated = snapshot.At
+	o.recovered = time.Time{}
 	if c := v.Culprit; c != nil { // a chain that is lost for a moment is no change
-		s.culprit = fmt.Sprint(c.Kind, c.PID, c.Name)
+		o.culprit = fmt.Sprint(c.Kind, c.PID, c.Name)
 	}
-	now := fmt.Sprint(v.State, v.Reason, v.PLEGHealthy, v.SyncLoopAllowed, v.RulesOK, v.NodeReady, ids(v), s.culprit)
-	if now != s.noted {
-		s.noted = now
-		s.note(snapshot)
+	digest := fmt.Sprint(v.State, v.Reason, v.PLEGHealthy, v.SyncLoopAllowed, v.RulesOK, v.NodeReady, ids(v), o.culprit)
+	if digest != o.noted {
+		o.noted = digest
+		o.addMoment(snapshot)
 	}
 }
 
-// note adds a moment to the timeline.
-func (s *story) note(snapshot *facts.Snapshot) {
-	s.Timeline = append(s.Timeline, Moment{Offset: snapshot.At.Sub(s.Opened).Seconds(), Snapshot: snapshot})
-	s.shorten(maxMoments)
+// due reports whether a new version is to be written, and remembers that.
+func (o *openIncident) due(moment time.Time) bool {
+	if o.noted == o.written || moment.Sub(o.writtenAt) < rewriteInterval {
+		return false
+	}
+	o.written = o.noted
+	o.writtenAt = moment
+	return true
 }
 
-// document returns the incident as of now, which later judgements do not change.
-func (s *story) document() *Incident {
-	d, end := s.Incident, cmp.Or(s.recovered, s.Updated)
-	d.Duration, d.Timeline = end.Sub(s.Opened).Seconds(), slices.Clone(s.Timeline)
+// addMoment adds a moment to the timeline.
+func (o *openIncident) addMoment(snapshot *facts.Snapshot) {
+	o.Timeline = append(o.Timeline, Moment{Offset: snapshot.At.Sub(o.startedAt).Seconds(), Snapshot: snapshot})
+	o.shorten(maxMoments)
+}
+
+// document returns the incident as of its last judgement, which later ones do not change.
+func (o *openIncident) document() *Incident {
+	d := o.Incident
+	d.Updated = o.updated.UTC()
+	d.Duration = cmp.Or(o.recovered, o.updated).Sub(o.startedAt).Seconds()
+	d.Timeline = slices.Clone(o.Timeline)
 	d.summarize()
 	return &d
-}
-
-// Run stores incidents until ctx is done. Then it writes once more and returns nil,
-// without waiting for a disk that does not answer.
-func (r *Recorder) Run(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.load()
-		for tick := time.Tick(saveInterval); ctx.Err() == nil; {
-			r.save()
-			select {
-			case <-ctx.Done():
-			case <-tick:
-			}
-		}
-		r.mu.Lock()
-		if r.open != nil {
-			r.put(r.open, true)
-		}
-		r.mu.Unlock()
-		r.save()
-	}()
-	<-ctx.Done()
-	select {
-	case <-done:
-	case <-time.After(stopTimeout):
-	}
-	return nil
-}
-
-// save writes the versions that the disk lacks, and removes the oldest files beyond
-// MaxFiles. It logs the first failure, and the recovery. Only the goroutine of Run calls it.
-func (r *Recorder) save() {
-	r.mu.Lock()
-	unsaved, kept := slices.Clone(r.unsaved), min(len(r.list), MaxFiles)
-	old := slices.Clone(r.list[kept:])
-	r.list = r.list[:kept]
-	r.mu.Unlock()
-	var err error
-	for _, doc := range slices.Backward(unsaved) {
-		if err = r.write(doc); err != nil {
-			break
-		}
-	}
-	for _, s := range old {
-		if failed := os.Remove(path(r.dir, s.ID)); !errors.Is(failed, fs.ErrNotExist) {
-			err = errors.Join(err, failed)
-		}
-	}
-	was := r.failed
-	switch r.failed = err != nil; {
-	case r.failed == was:
-	case err == nil:
-		r.log.Info("incidents can be stored again", zap.String("dir", r.dir))
-	default:
-		r.log.Warn("incidents cannot be stored; the newest stay in memory and plegd tries again", zap.Error(err),
-			zap.Int("newest", maxUnsaved), zap.String("dir", r.dir), zap.Duration("every", saveInterval))
-	}
-}
-
-// write stores a version of an incident.
-func (r *Recorder) write(doc *Incident) error {
-	content, err := encode(doc)
-	if err == nil {
-		err = r.writeFile(path(r.dir, doc.ID), content)
-	}
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.unsaved = slices.DeleteFunc(r.unsaved, func(u *Incident) bool { return u == doc }) // a newer one stays
-	for i := range r.list {
-		r.list[i].Stored = r.list[i].Stored || r.list[i].ID == doc.ID
-	}
-	if r.open != nil && r.open.ID == doc.ID {
-		r.open.Stored = true
-	}
-	return nil
-}
-
-// load reads the heads of the stored incidents and closes an open incident as
-// interrupted. Files that cannot be read stay where they are.
-func (r *Recorder) load() {
-	list, bad, err := Read(r.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		bad = append(bad, err)
-	}
-	if len(bad) > 0 {
-		r.log.Warn("files in the directory of the incidents cannot be used; they are left alone",
-			zap.Int("files", len(bad)), zap.Error(bad[0]))
-	}
-	var interrupted []*Incident
-	for i := range list {
-		if list[i].Outcome != Open {
-			continue
-		}
-		if doc, err := ReadOne(r.dir, list[i].ID); err == nil {
-			doc.Outcome, doc.Closed = Interrupted, &doc.Updated
-			list[i], interrupted = doc.Summary, append(interrupted, doc)
-		}
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.list, r.unsaved = append(r.list, list...), append(r.unsaved, interrupted...)
 }

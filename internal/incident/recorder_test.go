@@ -12,7 +12,10 @@ import (
 	"time"
 	"unicode"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/statedir"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -108,6 +111,134 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestResumed: one fault is one incident over restarts of plegd within minutes. A fault that is
+// over when plegd starts, and one of another boot, are interrupted.
+func TestResumed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gap     time.Duration // between the runs
+		forgets bool          // there is no state of this boot
+		healthy bool          // at the second start
+		want    string
+	}{
+		"a restart":            {2 * time.Second, false, false, "recovered/A"},
+		"a long absence":       {resumeWithin + time.Minute, false, false, "recovered/A interrupted/A"},
+		"another boot":         {2 * time.Second, true, false, "recovered/A interrupted/A"},
+		"healthy at the start": {2 * time.Second, false, true, "interrupted/A"},
+	} {
+		for kind, end := range map[string]func(*node){"stop": (*node).stop, "kill": (*node).kill} {
+			t.Run(name+" after a "+kind, func(t *testing.T) {
+				run(t, func(n *node) {
+					n.well(time.Second)
+					n.degraded(time.Minute, "A")
+					n.saved = time.Now()
+					if tt.forgets {
+						n.saved = time.Time{}
+					}
+					begin := n.List()[0].Opened
+					end(n)
+					time.Sleep(tt.gap)
+					n.start()
+					n.judge(facts.StateStarting, 2*time.Second)
+					if !tt.healthy {
+						n.degraded(time.Minute, "A")
+					}
+					n.well(time.Minute)
+					list := n.List()
+					if got := n.onDisk(); got != tt.want || outcomes(list) != tt.want {
+						t.Errorf("on disk: %s; listed: %s; want %s", got, outcomes(list), tt.want)
+					}
+					if last := list[len(list)-1]; !last.Opened.Equal(begin) {
+						t.Errorf("it opened at %s, and is now of %s", begin, last.Opened)
+					}
+					if first := list[0]; tt.want == "recovered/A" && first.Duration != (2*time.Minute+4*time.Second).Seconds() {
+						t.Errorf("it lasted %g s", first.Duration)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestHungAndPlantedFiles: a FIFO, a link and a directory in place of an incident are logged and
+// exported until they are removed, and the next incident is stored.
+func TestHungAndPlantedFiles(t *testing.T) {
+	run(t, func(n *node) {
+		n.stop()
+		must.Do(t, os.MkdirAll(n.dir, 0o700))
+		fifo := path(n.dir, "20261121T030405Z-000001")
+		link := path(n.dir, "20261121T030405Z-000002")
+		must.Do(t, unix.Mkfifo(fifo, 0o600))
+		must.Do(t, os.Symlink("/etc/passwd", link))
+		n.start()
+		n.degraded(time.Second, "A")
+		n.well(time.Second)
+		if got := outcomes(n.List()); got != "recovered/A" || !n.List()[0].Stored {
+			t.Errorf("listed %s", got)
+		}
+		source, ok := n.Source()
+		if !ok || source.Up || !strings.Contains(source.Err, "2 files cannot be used") || !strings.Contains(source.Err, "not a regular file") {
+			t.Errorf("exported as %+v, %v", source, ok)
+		}
+		must.Do(t, errors.Join(os.Remove(fifo), os.Remove(link)))
+		time.Sleep(2 * saveInterval)
+		if source, ok := n.Source(); !ok || !source.Up {
+			t.Errorf("exported as %+v, %v", source, ok)
+		}
+		if n.logged.FilterMessageSnippet("left alone").Len() != 1 {
+			t.Errorf("logged %v", n.logged.All())
+		}
+	})
+}
+
+// TestForeignDirectory: nothing is stored where another user can write, nor behind a link.
+func TestForeignDirectory(t *testing.T) {
+	for name, change := range map[string]func(dir string) error{
+		"writable by others": func(dir string) error { return os.Chmod(filepath.Dir(dir), 0o777) },
+		"a link": func(dir string) error {
+			elsewhere := filepath.Join(filepath.Dir(filepath.Dir(dir)), "elsewhere")
+			return errors.Join(os.Mkdir(elsewhere, 0o700), os.Symlink(elsewhere, dir))
+		},
+		"a file": func(dir string) error { return os.WriteFile(dir, nil, 0o600) },
+	} {
+		run(t, func(n *node) {
+			n.stop()
+			must.Do(t, change(n.dir))
+			n.start()
+			n.degraded(time.Second, "A")
+			n.well(time.Second)
+			source, ok := n.Source()
+			if !ok || source.Up || n.List()[0].Stored || n.logged.FilterMessageSnippet("cannot be stored").Len() != 1 {
+				t.Errorf("%s: stored, or exported as %+v, %v", name, source, ok)
+			}
+		})
+	}
+}
+
+// TestDropped: an incident beyond the limit of unsaved ones leaves no older version behind.
+func TestDropped(t *testing.T) {
+	run(t, func(n *node) {
+		n.degraded(2*time.Second, "first") // its first version is stored
+		var full atomic.Bool
+		full.Store(true)
+		n.disk = func(path string, content []byte) error {
+			if full.Load() {
+				return errors.New("no space left on device")
+			}
+			return writeFile(path, content)
+		}
+		n.well(time.Minute)
+		for i := range maxUnsaved {
+			n.degraded(time.Minute, fmt.Sprint(i))
+			n.well(time.Minute)
+		}
+		full.Store(false)
+		time.Sleep(time.Minute)
+		if got := n.onDisk(); strings.Contains(got, "first") || got != outcomes(n.List()) {
+			t.Errorf("on disk: %s; listed: %s", got, outcomes(n.List()))
+		}
+	})
+}
+
 // TestNewestAreKept, also beside a file that was removed by hand.
 func TestNewestAreKept(t *testing.T) {
 	run(t, func(n *node) {
@@ -198,7 +329,7 @@ func TestForeignFiles(t *testing.T) {
 			"README": "hello", "x.json": "{}", "20261121T030405Z-000001.json": "garbage",
 			"20261121T030405Z-000002.json": `{"schema_version":99,"id":"20261121T030405Z-000002"}`,
 			"20261121T030405Z-000003.json": `{"schema_version":2,"id":"20261121T030405Z-00000f"}`,
-			"20261121T030405Z-000004.json": "", draft: "half",
+			"20261121T030405Z-000004.json": "", statedir.Draft: "half",
 		} {
 			must.Do(t, os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600))
 		}

@@ -1,21 +1,32 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
-func TestLocal(t *testing.T) {
+func TestOverLoopback(t *testing.T) {
 	for _, tt := range []struct {
 		name, from, host, header string
 		want                     bool
@@ -34,17 +45,79 @@ func TestLocal(t *testing.T) {
 		if tt.header != "" {
 			r.Header.Set(tt.header, map[bool]string{true: "for=127.0.0.1", false: ""}[tt.header == "Forwarded"])
 		}
-		if got := LocalOrAuthenticated("")(r); got != tt.want {
+		if got := overLoopback(r); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
 
+// TestRootOnly: over loopback root's client sees everything. The client of another user, and one
+// whose user cannot be read, sees the public summary.
+func TestRootOnly(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can be two users")
+	}
+	failing := func(context.Context, netip.AddrPort, netip.AddrPort) (uint32, error) {
+		return 0, errors.New("no sock_diag")
+	}
+	for name, tt := range map[string]struct {
+		uid   int
+		owner SocketOwner
+		want  string
+	}{
+		"root":                {0, proc.TCPOwner, "full"},
+		"nobody":              {65534, proc.TCPOwner, "public"},
+		"a proxy's user":      {33, proc.TCPOwner, "public"},
+		"without a sock_diag": {0, failing, "public"},
+	} {
+		l := listen(t)
+		h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) { o.Access = RootOrAuthenticated(tt.owner) })
+		start(t, NewWebServer(nil, []net.Listener{l}, "", h, func() {}, newLogRecorder().log))
+		if got := seenAs(t, tt.uid, l.Addr().String()); got != tt.want {
+			t.Errorf("%s sees: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
+// seenAs is what a client of a user sees.
+func seenAs(t *testing.T, uid int, address string) string {
+	t.Helper()
+	conn := dialAs(t, uid, address)
+	defer conn.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+view.PathStatus, http.NoBody)
+	must.Do(t, err)
+	must.Do(t, request.Write(conn))
+	response, err := http.ReadResponse(bufio.NewReader(conn), request)
+	must.Do(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	must.Do(t, err)
+	if strings.Contains(string(body), `"facts"`) {
+		return "full"
+	}
+	return "public"
+}
+
+// dialAs connects by a socket of another user.
+func dialAs(t *testing.T, uid int, address string) net.Conn {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	self, err := unix.SetfsuidRetUid(uid)
+	must.Do(t, err)
+	defer func() { _, _ = unix.SetfsuidRetUid(self) }()
+	conn, err := net.Dial("tcp", address)
+	must.Do(t, err)
+	return conn
+}
+
 // TestWebAuth: the demands of a web configuration.
 func TestWebAuth(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "web.yml")
-	if users, certs := demands(file); users || certs {
-		t.Error("a missing file counts as authentication")
+	dir := t.TempDir()
+	certificate(t, dir)
+	file := filepath.Join(dir, "web.yml")
+	if _, err := readWebSettings(file, nil); err == nil {
+		t.Error("a missing file counts as a configuration")
 	}
 	for _, tt := range []struct {
 		content      string
@@ -54,13 +127,14 @@ func TestWebAuth(t *testing.T) {
 		{tlsPart, false, false},
 		{usersPart(t), true, false},
 		{mutualTLS, false, true},
-		{"basic_auth_users: [", false, false},
 		// Any certificate at all is no proof of anything.
 		{tlsPart + "  client_auth_type: RequireAnyClientCert\n", false, false},
 		{tlsPart + "  client_ca_file: cert.pem\n  client_auth_type: VerifyClientCertIfGiven\n", false, false},
 	} {
 		write(t, file, tt.content)
-		if users, certs := demands(file); users != tt.users || certs != tt.certs {
+		settings, err := readWebSettings(file, nil)
+		must.Do(t, err)
+		if users, certs := settings.demands(); users != tt.users || certs != tt.certs {
 			t.Errorf("%q: users %v, certificates %v", tt.content, users, certs)
 		}
 	}

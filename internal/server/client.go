@@ -50,16 +50,27 @@ type Client struct {
 
 // Validate checks what can be checked without the network.
 func (c *Client) Validate() error {
-	u, err := url.Parse(c.URL)
 	switch {
 	case c.URL == "" && *c != (Client{Socket: c.Socket}):
 		return errors.New("--cacert, --cert, --key, --user and --insecure: give --url with them")
-	case c.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"):
-		return fmt.Errorf("--url %q: want http://NODE:20290 or https://NODE:20290", c.URL)
+	case c.URL != "" && !validURL(c.URL):
+		return fmt.Errorf("--url %q: want http://NODE:20290 or https://NODE:20290", c.name())
+	case c.User != "" && !strings.Contains(c.User, ":"):
+		return errors.New("--user: want NAME:PASSWORD")
 	case (c.Cert == "") != (c.Key == ""):
 		return errors.New("--cert and --key: give both or none")
 	}
 	return nil
+}
+
+// validURL reports whether a path can be appended to a URL.
+func validURL(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil {
+		return false
+	}
+	web := u.Scheme == "http" || u.Scheme == "https"
+	return web && u.Host != "" && u.RawQuery == "" && !u.ForceQuery && u.Fragment == ""
 }
 
 // Status asks for the status. A daemon that does not accept the client as local or
@@ -101,19 +112,30 @@ func (c *Client) Incident(ctx context.Context, id string) (*incident.Incident, e
 // ask decodes the answer for a path into v, and returns it.
 func (c *Client) ask(ctx context.Context, what, path string, v any) ([]byte, error) {
 	body, err := c.Get(ctx, path)
-	if err == nil {
-		if err = facts.Unmarshal(body, v); err != nil {
-			err = fmt.Errorf("%s answers with something else than plegd's JSON (%w): is it plegd?", c.name(), err)
-		}
-	}
 	if err != nil {
 		return nil, fmt.Errorf("ask plegd for %s: %w", what, err)
+	}
+	if err := facts.Unmarshal(body, v); err != nil {
+		return nil, fmt.Errorf("ask plegd for %s: %s answers with something else than plegd's JSON (%w): is it plegd?",
+			what, c.name(), err)
 	}
 	return body, nil
 }
 
-// name is where the daemon is asked.
-func (c *Client) name() string { return cmp.Or(c.URL, c.Socket) }
+// name is where the daemon is asked, without a password.
+func (c *Client) name() string {
+	if c.URL == "" {
+		return c.Socket
+	}
+	u, err := url.Parse(c.URL)
+	if err == nil && u.User == nil && !strings.Contains(c.URL, "@") {
+		return c.URL
+	}
+	if err == nil && u.Host != "" {
+		return u.Scheme + "://" + u.Host
+	}
+	return "URL with a password"
+}
 
 // Get returns the answer for a path.
 func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
@@ -135,7 +157,11 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 		req.SetBasicAuth(name, password)
 	}
 	var body []byte
-	resp, err := (&http.Client{Transport: tr}).Do(req)
+	// A redirect could send the password to another host, or in the clear.
+	client := &http.Client{Transport: tr, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
+	resp, err := client.Do(req)
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }()
 		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -148,6 +174,9 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 		return body, nil
 	case http.StatusUnauthorized:
 		return nil, fmt.Errorf("%s wants a password: give --user NAME:PASSWORD", c.name())
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect,
+		http.StatusPermanentRedirect:
+		return nil, fmt.Errorf("%s redirects, which is not followed: give the URL of plegd itself", c.name())
 	case http.StatusNotFound:
 		return nil, fmt.Errorf("%s answers %w: is it a plegd of this version?", c.name(), errNotFound)
 	}
@@ -165,7 +194,8 @@ func (c *Client) transport() (*http.Transport, error) {
 	}
 	tr := &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: tls}
 	if c.URL == "" {
-		tr.Proxy, tr.DialContext = nil, func(ctx context.Context, _, _ string) (net.Conn, error) {
+		tr.Proxy = nil
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", c.Socket)
 		}
 	}

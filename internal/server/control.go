@@ -26,7 +26,7 @@ func NewControlServer(path string, h http.Handler, log *zap.Logger) *Server {
 		return l, nil
 	}
 	return &Server{
-		what: "control socket", maxConns: maxControlConns, handler: h, log: log, retry: retryInterval,
+		what: "control socket", handler: h, log: log, retry: retryInterval,
 		endpoints: []*endpoint{{name: path, listen: listen}}, ready: make(chan struct{}),
 	}
 }

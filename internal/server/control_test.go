@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -201,5 +202,41 @@ func TestClientIncidents(t *testing.T) {
 		if _, err := c.Incident(t.Context(), id); !errors.Is(err, incident.ErrUnknown) {
 			t.Errorf("%q: %v", id, err)
 		}
+	}
+}
+
+// TestClientPassword: the password is sent to the URL's own origin, and in no error.
+func TestClientPassword(t *testing.T) {
+	const password = "SECRETPW"
+	var leaked []string
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		leaked = append(leaked, r.URL.Path+" "+r.Header.Get("Authorization"))
+	}))
+	defer elsewhere.Close()
+	redirect := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL+"/x", http.StatusFound)
+	})
+	plain, secure := httptest.NewServer(redirect), httptest.NewTLSServer(redirect)
+	defer plain.Close()
+	defer secure.Close()
+	for name, c := range map[string]Client{
+		"another host":         {URL: plain.URL, User: "a:" + password},
+		"HTTPS to HTTP":        {URL: secure.URL, User: "a:" + password, Insecure: true},
+		"in the URL":           {URL: strings.Replace(plain.URL, "://", "://a:"+password+"@", 1)},
+		"in the URL of nobody": {URL: "http://a:" + password + "@127.0.0.1:1"},
+		"in a wrong URL":       {URL: "http://a:" + password + "@"},
+		"in no URL":            {URL: "http://a:" + password + "@%zz"},
+		"without a name":       {URL: plain.URL, User: password},
+	} {
+		err := c.Validate()
+		if err == nil {
+			_, _, err = c.Status(t.Context())
+		}
+		if err == nil || strings.Contains(err.Error(), password) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(leaked) > 0 {
+		t.Errorf("sent elsewhere: %v", leaked)
 	}
 }

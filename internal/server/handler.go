@@ -28,8 +28,8 @@ const (
 // Source has the data of the answers. Reading it changes nothing and takes no lock
 // that the relist loop waits for.
 type Source interface {
-	// Snapshot returns the newest snapshot with its ages as of now.
-	Snapshot(now time.Time) facts.Snapshot
+	// Snapshot returns the newest snapshot with its ages as of a moment.
+	Snapshot(moment time.Time) facts.Snapshot
 	// Incidents returns the heads of the incidents, newest first. The slice is
 	// shared and must not be changed.
 	Incidents() []incident.Summary
@@ -40,14 +40,14 @@ type HandlerOptions struct {
 	Build exporter.Build
 	Node  string // the host's name
 	// Recent returns the relists and verdicts of the last minutes for the page's plot.
-	Recent func(now time.Time) []view.RelistBin
+	Recent func(end time.Time) []view.RelistBin
 	Access Access           // of the requests that may see more than the public summary; nil: none
 	Judged func() time.Time // of the newest judgement, which is not checked without it
 	// Incident reads an incident. Its error wraps incident.ErrUnknown for an unknown id.
 	Incident func(ctx context.Context, id string) (*incident.Incident, error)
 	Log      *zap.Logger // takes the errors of collectors
 
-	now func() time.Time
+	clock func() time.Time
 }
 
 type handler struct {
@@ -57,8 +57,8 @@ type handler struct {
 
 // NewHandler returns the handler of all paths. It accepts GET and HEAD.
 func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts HandlerOptions) http.Handler {
-	if opts.now == nil {
-		opts.now = time.Now
+	if opts.clock == nil {
+		opts.clock = time.Now
 	}
 	h := &handler{HandlerOptions: opts, src: src}
 	mux := http.NewServeMux()
@@ -88,7 +88,8 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 // healthz is the node's health: 503 while the kubelet no longer manages pods by its rules.
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 	v := h.snapshot().Verdict
-	line, message := string(v.State), v.KubeletMessage
+	line := string(v.State)
+	message := v.KubeletMessage
 	if v.Reason != "" {
 		line += ": " + v.Reason
 	}
@@ -103,7 +104,7 @@ func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
 
 // healthy is plegd's own liveness.
 func (h *handler) healthy(w http.ResponseWriter, _ *http.Request) {
-	writeProbe(w, h.Judged == nil || h.now().Sub(h.Judged()) <= judgeTimeout, "plegd is alive",
+	writeProbe(w, h.Judged == nil || h.clock().Sub(h.Judged()) <= judgeTimeout, "plegd is alive",
 		"plegd is stuck: nothing was judged for "+facts.Seconds(judgeTimeout))
 }
 
@@ -122,8 +123,10 @@ func writeProbe(w http.ResponseWriter, ok bool, yes, no string) {
 }
 
 func (h *handler) snapshot() *facts.Snapshot {
-	s := h.src.Snapshot(h.now())
-	s.PlegdVersion, s.Node, s.Previous = h.Build.Version, h.Node, nil
+	s := h.src.Snapshot(h.clock())
+	s.PlegdVersion = h.Build.Version
+	s.Node = h.Node
+	s.Previous = nil
 	return &s
 }
 
@@ -131,10 +134,11 @@ func (h *handler) snapshot() *facts.Snapshot {
 func (h *handler) status(w http.ResponseWriter, r *http.Request) {
 	s := h.snapshot()
 	public := view.NewPublic(s)
-	switch o := r.URL.Query().Get("o"); {
-	case o == "line": // has no text of the node
+	format := r.URL.Query().Get("o")
+	switch {
+	case format == "line": // has no text of the node
 		writeText(w, http.StatusOK, view.Line(public.Snapshot()))
-	case o == "text":
+	case format == "text":
 		w.Header().Set("Content-Type", textType)
 		_ = h.document(r).WriteText(w, false)
 	case h.full(r):
@@ -150,8 +154,9 @@ func (h *handler) document(r *http.Request) *view.Document {
 	if !h.full(r) {
 		return view.NewPublic(c.Snapshot).Document()
 	}
-	if c.Incidents = h.src.Incidents(); h.Recent != nil {
-		c.Recent = h.Recent(h.now())
+	c.Incidents = h.src.Incidents()
+	if h.Recent != nil {
+		c.Recent = h.Recent(h.clock())
 	}
 	return view.Status(c)
 }

@@ -57,7 +57,7 @@ func newTestGatherer(src Source) *prometheus.Registry {
 
 // testHandler returns a handler over src; full: every client sees everything.
 func testHandler(src Source, full bool, more ...func(*HandlerOptions)) http.Handler {
-	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, now: viewtest.Clock}
+	opts := HandlerOptions{Build: exporter.Build{Version: "1.0.0"}, clock: viewtest.Clock}
 	if full {
 		opts.Access = FullAccess
 	}

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -20,9 +19,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
-	"github.com/prometheus/exporter-toolkit/web"
 	"go.uber.org/zap"
-	"go.uber.org/zap/exp/zapslog"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/net/netutil"
 
@@ -31,10 +28,10 @@ import (
 )
 
 const (
-	maxWebConns     = 64              // open connections per address
-	maxControlConns = 8               // of the control socket
+	maxControlConns = 8               // open connections to the control socket; further ones wait
 	retryInterval   = 5 * time.Second // between two attempts to listen
-	readTimeout     = 5 * time.Second // also of idle connections, which count below the limit
+	headerTimeout   = time.Second     // of the first byte, a TLS handshake, and a request's header
+	readTimeout     = 5 * time.Second // of a whole request, and of idle connections
 	writeTimeout    = 10 * time.Second
 	maxHeaderBytes  = 16 << 10
 )
@@ -48,17 +45,17 @@ type endpoint struct {
 
 // Server serves a handler at some endpoints. It is a task.
 type Server struct {
-	what      string // what an endpoint is, for the log
-	maxConns  int    // per endpoint; further ones wait
-	webConfig string // file for TLS and authentication; empty: neither
+	what      string   // what an endpoint is, for the log
+	web       *webFile // settings of TLS and authentication; nil for the control socket
+	refused   func()   // counts a connection that was closed for the limits
 	handler   http.Handler
 	log       *zap.Logger
 	endpoints []*endpoint
 	retry     time.Duration
 	ready     chan struct{}
 
-	mu sync.Mutex
-	at time.Time // of the last change; zero before the first attempt
+	mu      sync.Mutex
+	changed time.Time // zero before the first attempt
 }
 
 // Ready is closed after the first attempt at every endpoint: a busy port must not
@@ -76,7 +73,7 @@ func (s *Server) Source() (facts.Source, bool) {
 			why = append(why, e.err.Error())
 		}
 	}
-	return facts.Source{Up: len(why) == 0, At: s.at, Err: strings.Join(why, "; ")}, !s.at.IsZero()
+	return facts.Source{Up: len(why) == 0, At: s.changed, Err: strings.Join(why, "; ")}, !s.changed.IsZero()
 }
 
 // Run serves until ctx is done, and then returns nil. An endpoint that cannot be
@@ -94,24 +91,32 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // keep serves an endpoint until ctx is done. It calls attempted after the first attempt.
-// The web configuration was valid when plegd started; it may have been edited since.
 func (s *Server) keep(ctx context.Context, e *endpoint, attempted func()) {
 	defer attempted() // ctx may be done already
 	for ok := ctx.Err() == nil; ok; ok = bounded.Sleep(ctx, s.retry) {
-		var l net.Listener
-		err := validateWebConfig(s.webConfig)
-		if err == nil {
-			l, err = e.listen(ctx)
-		}
+		l, err := s.listen(ctx, e)
 		s.set(e, err)
 		attempted()
-		if err == nil {
-			s.log.Info("serving the "+s.what, zap.Stringer("address", l.Addr()))
-			if err = s.serveOn(ctx, l); ctx.Err() == nil {
-				s.set(e, err)
-			}
+		if err != nil {
+			continue
+		}
+		s.log.Info("serving the "+s.what, zap.Stringer("address", l.Addr()))
+		err = s.serveOn(ctx, l)
+		if ctx.Err() == nil {
+			s.set(e, err)
 		}
 	}
+}
+
+// listen opens an endpoint. The web configuration was valid when plegd started; it may have
+// been edited since.
+func (s *Server) listen(ctx context.Context, e *endpoint) (net.Listener, error) {
+	if s.web != nil {
+		if _, err := s.web.current(ctx); err != nil {
+			return nil, fmt.Errorf("--web.config.file %q: %w", s.web.path, err)
+		}
+	}
+	return e.listen(ctx)
 }
 
 // set stores an endpoint's error, and logs one that differs from the last.
@@ -122,7 +127,8 @@ func (s *Server) set(e *endpoint, err error) {
 		s.log.Warn("the "+s.what+" cannot be served; plegd runs on and tries again",
 			zap.String("address", e.name), zap.Duration("every", s.retry), zap.Error(err))
 	}
-	s.at, e.err = time.Now(), err
+	s.changed = time.Now()
+	e.err = err
 }
 
 // serveOn serves l until ctx is done or l breaks. Everything that a client can make
@@ -131,14 +137,24 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) error {
 	defer func() { _ = l.Close() }()
 	errorLog, _ := zap.NewStdLogAt(s.log, zap.DebugLevel) // fails only for an unknown level
 	server := &http.Server{
-		Handler: s.handler, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: errorLog,
+		Handler:           s.handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          errorLog,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	toolkitLog := slog.New(zapslog.NewHandler(sampled(s.log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))).Core()))
-	flags := &web.FlagConfig{WebConfigFile: &s.webConfig}
-	return web.Serve(netutil.LimitListener(l, s.maxConns), server, flags, toolkitLog)
+	if s.web == nil {
+		return server.Serve(netutil.LimitListener(l, maxControlConns))
+	}
+	g := newGate(l, s.web.current, s.refused, s.log)
+	server.ConnState = g.state
+	var accepting sync.WaitGroup
+	accepting.Go(func() { g.run(ctx) })
+	defer accepting.Wait()
+	return server.Serve(g)
 }
 
 // sampled returns log without repetitions: an equal message is logged once in ten minutes.
@@ -150,8 +166,9 @@ func sampled(log *zap.Logger) *zap.Logger {
 
 // NewWebServer returns a server of h over TCP, at the addresses of --web.listen-address
 // and at systemd's listeners. configFile is --web.config.file. All have been validated.
+// refused is called for each connection that is closed because there are too many.
 func NewWebServer(addresses []string, listeners []net.Listener, configFile string, h http.Handler,
-	log *zap.Logger) *Server {
+	refused func(), log *zap.Logger) *Server {
 	var endpoints []*endpoint
 	for _, l := range listeners {
 		handed := func(context.Context) (net.Listener, error) { return l, nil }
@@ -163,8 +180,9 @@ func NewWebServer(addresses []string, listeners []net.Listener, configFile strin
 		}
 		endpoints = append(endpoints, &endpoint{name: address, listen: listen})
 	}
+	file := &webFile{path: configFile}
 	return &Server{
-		what: "web address", maxConns: maxWebConns, webConfig: configFile, handler: h, log: log, endpoints: endpoints,
+		what: "web address", web: file, refused: refused, handler: file.guard(h, log), log: log, endpoints: endpoints,
 		retry: retryInterval, ready: make(chan struct{}),
 	}
 }
@@ -199,12 +217,4 @@ func ValidateWeb(addresses []string, file string) error {
 		}
 	}
 	return validateWebConfig(file)
-}
-
-func validateWebConfig(file string) error {
-	if err := web.Validate(file); err != nil {
-		return fmt.Errorf("--web.config.file %q: %s; give a readable file in the format of Prometheus's "+
-			"exporter-toolkit", file, strings.Join(strings.Fields(err.Error()), " "))
-	}
-	return nil
 }

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
@@ -37,15 +38,14 @@ func listen(t *testing.T) net.Listener {
 func startWeb(t *testing.T, file string, addresses []string, listeners ...net.Listener) (stop func(), s *Server, log *logRecorder) {
 	t.Helper()
 	log = newLogRecorder()
-	access := LocalOrAuthenticated(file)
 	h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) {
 		o.Access = func(r *http.Request) bool {
 			r = r.Clone(r.Context())
 			r.RemoteAddr = "203.0.113.9:4711"
-			return access(r)
+			return RootOrAuthenticated(proc.TCPOwner)(r)
 		}
 	})
-	s = NewWebServer(addresses, listeners, file, h, log.log)
+	s = NewWebServer(addresses, listeners, file, h, func() {}, log.log)
 	s.retry = 20 * time.Millisecond
 	return start(t, s), s, log
 }
@@ -128,7 +128,7 @@ func TestWebServerRetries(t *testing.T) {
 				t.Error(got)
 			}
 		}
-		if log.count("Unable to parse configuration") != 1 {
+		if log.count("the web configuration cannot be read") != 1 {
 			t.Errorf("logged:\n%s", log)
 		}
 	}
@@ -204,7 +204,7 @@ func TestAuthentication(t *testing.T) {
 	if log.count("level=info") != 1 {
 		t.Errorf("logged:\n%s", log)
 	}
-	for _, bad := range []Client{{URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: "http://x", Cert: "x"}, {User: "a:b"}} {
+	for _, bad := range []Client{{URL: "http://x?a=b"}, {URL: "http://x", User: "noColon"}, {URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: "http://x", Cert: "x"}, {User: "a:b"}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is accepted", bad)
 		}

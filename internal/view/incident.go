@@ -64,12 +64,7 @@ func Incident(one *incident.Incident, now *facts.Snapshot) *Document {
 	if len(one.Timeline) == 0 {
 		return d
 	}
-	best := one.Timeline[0].Snapshot // the last one with a culprit, or else with the incident's reason
-	for _, m := range one.Timeline {
-		if s := m.Snapshot; s.Culprit != nil || best.Culprit == nil && s.Reason == one.Reason {
-			best = s
-		}
-	}
+	best := one.Evidence()
 	at := " at " + best.At.UTC().Format(time.TimeOnly)
 	links, state := chain(best), stateSection(best)
 	links.Title, state.Title, state.Column = links.Title+at, state.Title+at, 0

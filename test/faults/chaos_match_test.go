@@ -166,7 +166,7 @@ func (c *chaos) judge() {
 		lab.Must(t, err)
 		all = append(all, one)
 		if different, _ := incident.Replay(one); len(different) > 0 {
-			t.Errorf("%s is judged differently now, at +%.1fs: was %s, is %s", s.ID, different[0].Offset, different[0].Was.Reason, different[0].Is.Reason)
+			t.Errorf("%s is judged differently now, at +%.1fs: was %s, is %s", s.ID, different[0].Offset, different[0].Recorded.Reason, different[0].Judged.Reason)
 		}
 		if s.Outcome == incident.Open {
 			t.Errorf("%s is open for ever: %s", s.ID, s.Reason)

@@ -1,0 +1,278 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/bounded"
+)
+
+const (
+	// maxWebConns is the number of open connections per address, and maxClientConns that of one
+	// client. A connection beyond it closes another one that is older than its grace time.
+	maxWebConns    = 64
+	maxClientConns = 32
+	// silentGrace is the time in which a client can make its request. 130 connections a second of
+	// one client stay below maxClientConns in it.
+	silentGrace = 200 * time.Millisecond
+	// activeGrace is the time in which a request is answered and read.
+	activeGrace = 2 * time.Second
+	// maxYoungConns is the number of open connections beyond which no grace time counts.
+	maxYoungConns = 192
+	// acceptRetry is the pause after a failed accept(2), such as one without a free descriptor.
+	acceptRetry = 20 * time.Millisecond
+	// tlsHandshake is the first byte of a TLS connection (RFC 8446, 5.1).
+	tlsHandshake = 0x16
+)
+
+// gate is a listener whose connections no client can occupy. It accepts every connection at
+// once and, beyond its limits, closes the oldest connection of the client that has the most,
+// one without a request if there is one. A connection is returned by Accept after its first
+// byte.
+type gate struct {
+	listener net.Listener
+	// config returns the settings for TLS.
+	config  func(context.Context) (*webSettings, error)
+	refused func()
+	log     *zap.Logger
+
+	accepted chan net.Conn
+	done     chan struct{}
+	close    func() error
+
+	mu    sync.Mutex
+	conns map[*gateConn]struct{}
+}
+
+// gateConn is a connection that counts against the limits of its gate.
+type gateConn struct {
+	net.Conn
+	gate   *gate
+	client netip.Prefix
+	first  []byte // read already
+
+	// Below gate.mu.
+	active    bool      // a request is being answered
+	changedAt time.Time // of the last change of active
+}
+
+func newGate(l net.Listener, config func(context.Context) (*webSettings, error), refused func(), log *zap.Logger) *gate {
+	g := &gate{
+		listener: l, config: config, refused: refused, log: sampled(log),
+		accepted: make(chan net.Conn), done: make(chan struct{}), conns: map[*gateConn]struct{}{},
+	}
+	g.close = sync.OnceValue(func() error {
+		close(g.done)
+		return l.Close()
+	})
+	return g
+}
+
+// run accepts connections until ctx is done or the listener is closed.
+func (g *gate) run(ctx context.Context) {
+	var greetings sync.WaitGroup
+	defer greetings.Wait()
+	defer g.closeAll()
+	defer func() { _ = g.Close() }()
+	for {
+		conn, err := g.listener.Accept()
+		switch {
+		case err == nil:
+			c := g.admit(conn)
+			greetings.Go(func() { g.greet(ctx, c) })
+		case errors.Is(err, net.ErrClosed):
+			return
+		case !bounded.Sleep(ctx, acceptRetry):
+			return
+		}
+	}
+}
+
+// Accept returns the next connection that has sent its first byte.
+func (g *gate) Accept() (net.Conn, error) {
+	select {
+	case conn := <-g.accepted:
+		return conn, nil
+	case <-g.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes the listener, but no connection.
+func (g *gate) Close() error { return g.close() }
+
+// Addr returns the listener's address.
+func (g *gate) Addr() net.Addr { return g.listener.Addr() }
+
+// admit counts a connection, and closes another one if it is one too many.
+func (g *gate) admit(conn net.Conn) *gateConn {
+	c := &gateConn{Conn: conn, gate: g, client: clientOf(conn.RemoteAddr().String()), changedAt: time.Now()}
+	g.mu.Lock()
+	victim := g.victim(c.client)
+	g.conns[c] = struct{}{}
+	g.mu.Unlock()
+	if victim != nil {
+		g.log.Warn("too many connections to the web address; the oldest of the client with the most is closed",
+			zap.Stringer("address", g.Addr()), zap.Stringer("client", victim.client),
+			zap.Int("limit", maxWebConns), zap.Int("limit_per_client", maxClientConns))
+		g.refused()
+		_ = victim.Close()
+	}
+	return c
+}
+
+// victim returns the connection to close before another one of a client is added; nil if the
+// limits allow one more.
+func (g *gate) victim(client netip.Prefix) *gateConn {
+	count := map[netip.Prefix]int{}
+	largest := 0
+	full := len(g.conns) >= maxYoungConns
+	for c := range g.conns {
+		count[c.client]++
+		largest = max(largest, count[c.client])
+	}
+	tooMany := count[client] >= maxClientConns
+	if !tooMany && len(g.conns) < maxWebConns {
+		return nil
+	}
+	var victim *gateConn
+	for c := range g.conns {
+		candidate := count[c.client] == largest
+		if tooMany {
+			candidate = c.client == client
+		}
+		if candidate && (full || c.outstays()) && (victim == nil || c.goesBefore(victim)) {
+			victim = c
+		}
+	}
+	return victim
+}
+
+// outstays reports whether the grace time of c is over.
+func (c *gateConn) outstays() bool {
+	if c.active {
+		return time.Since(c.changedAt) >= activeGrace
+	}
+	return time.Since(c.changedAt) >= silentGrace
+}
+
+// goesBefore reports whether c is closed rather than rival.
+func (c *gateConn) goesBefore(rival *gateConn) bool {
+	if c.active != rival.active {
+		return rival.active
+	}
+	return c.changedAt.Before(rival.changedAt)
+}
+
+// closeAll closes the connections that the HTTP server does not know yet.
+func (g *gate) closeAll() {
+	g.mu.Lock()
+	var all []*gateConn
+	for c := range g.conns {
+		all = append(all, c)
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		_ = c.Close()
+	}
+}
+
+// greet waits for the first byte of a connection, and hands it to Accept.
+func (g *gate) greet(ctx context.Context, c *gateConn) {
+	conn, err := g.identify(ctx, c)
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	select {
+	case g.accepted <- conn:
+	case <-g.done:
+		_ = c.Close()
+	}
+}
+
+// identify reads the first byte of a connection, which tells TLS from plain text.
+func (g *gate) identify(ctx context.Context, c *gateConn) (net.Conn, error) {
+	if err := c.SetReadDeadline(time.Now().Add(headerTimeout)); err != nil {
+		return nil, err
+	}
+	first := make([]byte, 1)
+	if _, err := c.Conn.Read(first); err != nil {
+		return nil, err
+	}
+	c.first = first
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	settings, err := g.config(ctx)
+	if err != nil && settings == nil {
+		return nil, err
+	}
+	if settings.tls == nil || first[0] != tlsHandshake {
+		return c, nil
+	}
+	return tls.Server(c, settings.tls), nil
+}
+
+// state follows the state of a connection. It is a http.Server's ConnState.
+func (g *gate) state(conn net.Conn, state http.ConnState) {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	c, ok := conn.(*gateConn)
+	if !ok || state == http.StateClosed {
+		return // Close has removed it
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	active := state == http.StateActive
+	if active != c.active {
+		c.active = active
+		c.changedAt = time.Now()
+	}
+}
+
+// Read returns the first byte, which has been read already, and then what follows.
+func (c *gateConn) Read(p []byte) (int, error) {
+	if len(c.first) > 0 && len(p) > 0 {
+		n := copy(p, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
+
+// Close closes the connection, which no longer counts.
+func (c *gateConn) Close() error {
+	c.gate.mu.Lock()
+	delete(c.gate.conns, c)
+	c.gate.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// clientOf returns the addresses that count as one client: a node's loopback addresses, and
+// the 64 bits of an IPv6 network, from which a host can choose any address.
+func clientOf(address string) netip.Prefix {
+	peer, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	addr := peer.Addr().Unmap().WithZone("")
+	bits := 32
+	switch {
+	case addr.IsLoopback():
+		return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+	case addr.Is6():
+		bits = 64
+	}
+	client, _ := addr.Prefix(bits) // fails only for a length that the family does not have
+	return client
+}

@@ -1,0 +1,256 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/must"
+	"github.com/plegd/plegd/test/viewtest"
+)
+
+// probeTimeout is below what each attack below made a probe wait without a gate.
+const probeTimeout = 3 * time.Second
+
+// TestHealthIsReserved: health probes and the scrapes of a client that has logged in before are
+// answered beside clients that occupy connections and check passwords.
+func TestHealthIsReserved(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), 12)
+	must.Do(t, err)
+	var limit unix.Rlimit
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	for _, tt := range []struct {
+		name    string
+		attack  func(ctx context.Context, address string)
+		refuses bool
+	}{
+		{"idle connections", func(ctx context.Context, address string) {
+			for range min(3_000, int(limit.Cur)/2) {
+				_ = hold(ctx, address, "")
+			}
+		}, true},
+		{"silent connections, 130 a second", func(ctx context.Context, address string) {
+			go func() {
+				for tick := time.Tick(time.Second / 130); ctx.Err() == nil; <-tick {
+					_ = hold(ctx, address, "")
+				}
+			}()
+		}, true},
+		{"headers that do not end", func(ctx context.Context, address string) {
+			for range 2 * maxYoungConns {
+				_ = hold(ctx, address, "GET / HTTP/1.1\r\nHost:")
+			}
+		}, true},
+		{"readers that do not read", func(ctx context.Context, address string) {
+			for range 2 * maxYoungConns {
+				_ = hold(ctx, address, strings.Repeat("GET /nothing HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YTpi\r\n\r\n", 9000))
+			}
+		}, true},
+		{"wrong passwords, 60 at a time", func(ctx context.Context, address string) {
+			for i := range 60 {
+				go func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", http.NoBody)
+						request.SetBasicAuth("prometheus", fmt.Sprint(i, n))
+						if response, err := http.DefaultTransport.RoundTrip(request); err == nil {
+							_ = response.Body.Close()
+						}
+					}
+				}()
+			}
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+			file := filepath.Join(t.TempDir(), "web.yml")
+			write(t, file, "basic_auth_users:\n  prometheus: "+string(hash)+"\n")
+			log := newLogRecorder()
+			var refused atomic.Int64
+			l := listen(t)
+			h := testHandler(viewtest.NewSource(viewtest.Healthy()), false)
+			start(t, NewWebServer(nil, []net.Listener{l}, file, h, func() { refused.Add(1) }, log.log))
+			scrape := "http://prometheus:secret@" + l.Addr().String() + view.PathMetrics
+			probe(t, scrape)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tt.attack(ctx, l.Addr().String())
+			for range 5 {
+				for _, path := range []string{view.PathHealthy, view.PathReady, view.PathHealthz} {
+					probe(t, "http://"+l.Addr().String()+path)
+				}
+				probe(t, scrape)
+			}
+			if tt.refuses {
+				eventually(t, "a refused connection", func() bool { return refused.Load() > 0 })
+			}
+			if n := log.count("too many connections"); n > 1 || (n == 0) != (refused.Load() == 0) {
+				t.Errorf("%d refused connections, logged:\n%s", refused.Load(), log)
+			}
+		})
+	}
+}
+
+// hold opens a connection until ctx is done, writes to it and reads nothing.
+func hold(ctx context.Context, address, request string) error {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() })
+	if request != "" {
+		go func() { _, _ = io.WriteString(conn, request) }()
+	}
+	return nil
+}
+
+// probe asks once, over a connection of its own.
+func probe(t *testing.T, url string) {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport, Timeout: probeTimeout}).Get(url)
+	if err != nil {
+		t.Errorf("a probe: %v", err)
+		return
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s, %v", url, response.Status, err)
+	}
+}
+
+// TestVictim: the client with the most connections loses one, without a request and the oldest
+// first.
+func TestVictim(t *testing.T) {
+	const attacker, victim = "192.0.2.1:1", "[2001:db8::1]:1"
+	for _, tt := range []struct {
+		name   string
+		counts map[string]int // of silent connections by client
+		active string         // client whose connections have requests
+		client string         // opens one more
+		want   string         // client that loses one; empty: none
+	}{
+		{"below the limits", map[string]int{attacker: maxClientConns - 1}, "", attacker, ""},
+		{"a client's limit", map[string]int{attacker: maxClientConns, victim: 1}, "", attacker, attacker},
+		{"all answer for a moment", map[string]int{attacker + "0": maxClientConns}, attacker + "0", attacker + "0", ""},
+		{"a client's limit, all active", map[string]int{attacker: maxClientConns, victim: 1}, attacker, attacker, attacker},
+		{"the limit of all", map[string]int{attacker: maxClientConns - 1, "192.0.2.2:1": maxClientConns - 2, victim: 3}, attacker, victim, attacker},
+		{"other addresses of a network", map[string]int{"[2001:db8::2]:1": maxClientConns}, "", victim, victim},
+		{"a burst of short requests", map[string]int{attacker + "0": 2 * maxWebConns}, "", attacker, ""},
+		{"a large burst", map[string]int{attacker + "0": maxYoungConns}, "", victim, attacker},
+		{"addresses of loopback", map[string]int{"127.0.0.9:1": maxClientConns}, "", "[::1]:1", "127.0.0.1:1"},
+	} {
+		g := &gate{conns: map[*gateConn]struct{}{}}
+		oldest := map[netip.Prefix]*gateConn{}
+		for client, n := range tt.counts {
+			for i := range n {
+				c := &gateConn{client: clientOf(client), changedAt: time.Unix(int64(i), 0), active: client == tt.active}
+				if client == attacker+"0" {
+					c.changedAt = time.Now().Add(time.Duration(i))
+				}
+				g.conns[c] = struct{}{}
+				if i == 0 {
+					oldest[c.client] = c
+				}
+			}
+		}
+		var want *gateConn
+		if tt.want != "" {
+			want = oldest[clientOf(tt.want)]
+		}
+		if got := g.victim(clientOf(tt.client)); got != want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, want)
+		}
+	}
+	silent, active := &gateConn{changedAt: time.Unix(2, 0)}, &gateConn{changedAt: time.Unix(1, 0), active: true}
+	if !silent.goesBefore(active) || active.goesBefore(silent) {
+		t.Error("a request in progress goes before a silent connection")
+	}
+}
+
+// TestPasswords: results are remembered, a client waits for one check, and the queue is bounded.
+func TestPasswords(t *testing.T) {
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.MinCost)
+	must.Do(t, err)
+	p := newPasswords()
+	good := credentials{user: "a", password: "secret", hash: string(hash)}
+	bad := credentials{user: "a", password: "guess", hash: string(hash)}
+	unknown := credentials{user: "b", password: "fakepassword"}
+	client := func(n int) netip.Prefix { return clientOf(fmt.Sprintf("192.0.2.%d:1", n)) }
+	for c, want := range map[credentials]error{good: nil, bad: errWrongPassword, unknown: errWrongPassword} {
+		if err := p.check(t.Context(), client(0), c); !errors.Is(err, want) {
+			t.Errorf("%+v: %v, want %v", c, err, want)
+		}
+	}
+	p.comparing <- struct{}{} // a comparison that takes long
+	for c, want := range map[credentials]error{good: nil, bad: errWrongPassword} {
+		if err := p.check(t.Context(), client(0), c); !errors.Is(err, want) {
+			t.Errorf("%+v waits for another check: %v", c, err)
+		}
+	}
+	var waiting sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	for n := range maxPasswordQueue {
+		waiting.Go(func() { _ = p.check(ctx, client(n), credentials{password: fmt.Sprint(n)}) })
+	}
+	eventually(t, "a full queue", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.waiting) == maxPasswordQueue
+	})
+	for _, n := range []int{0, 200} {
+		if err := p.check(t.Context(), client(n), credentials{password: "another"}); !errors.Is(err, errPasswordsBusy) {
+			t.Errorf("client %d: %v", n, err)
+		}
+	}
+	cancel()
+	waiting.Wait()
+	set := map[[32]byte]bool{}
+	for n := range byte(200) {
+		remember(set, [32]byte{n}, maxKnownRight)
+	}
+	if len(set) > maxKnownRight {
+		t.Errorf("%d passwords are remembered", len(set))
+	}
+}
+
+// TestProbesNeedNoCredentials: the kubelet's probe has neither a password nor a certificate, and
+// does not know whether the port speaks TLS. Other paths ask for what is demanded.
+func TestProbesNeedNoCredentials(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir)
+	file := filepath.Join(dir, "web.yml")
+	l := listen(t)
+	write(t, file, usersPart(t))
+	startWeb(t, file, nil, l)
+	for config, want := range map[string]int{
+		usersPart(t):           http.StatusUnauthorized,
+		tlsPart:                http.StatusBadRequest,
+		mutualTLS:              http.StatusBadRequest,
+		tlsPart + usersPart(t): http.StatusBadRequest,
+	} {
+		write(t, file, config)
+		for path, want := range map[string]int{view.PathHealthy: 200, view.PathReady: 200, view.PathHealthz: 200, "/": want, view.PathMetrics: want, view.PathStatus: want} {
+			response, err := http.Get("http://" + l.Addr().String() + path)
+			must.Do(t, err)
+			_ = response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("%q: %s: %s, want %d", config, path, response.Status, want)
+			}
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}

@@ -1,0 +1,234 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/exporter-toolkit/web"
+	"go.uber.org/zap"
+	"go.yaml.in/yaml/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/view"
+)
+
+// webReadTimeout is the time after which a request does not wait for --web.config.file and is
+// answered by the settings that were read last.
+const webReadTimeout = time.Second
+
+// webFile is --web.config.file, in the format of Prometheus's exporter-toolkit. It may be edited
+// while plegd runs. The toolkit's own handler checks passwords in an unbounded queue and asks
+// health probes for one, so plegd has its own.
+type webFile struct {
+	path string // empty: neither TLS nor authentication
+
+	mu       sync.Mutex
+	reading  chan struct{} // closed when the read in flight ends; nil if there is none
+	settings *webSettings  // the last valid ones
+	err      error         // of the last read
+}
+
+// webSettings are what the file sets. They do not change.
+type webSettings struct {
+	web.Config
+	version string      // of the files
+	tls     *tls.Config // nil: none
+	limiter *rate.Limiter
+}
+
+// demands reports whether every client needs a password, or a verified certificate.
+func (s *webSettings) demands() (users, certs bool) {
+	return len(s.Users) > 0, s.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
+}
+
+// current reads the file. Requests share a read. If it fails the error is returned beside the
+// last valid settings.
+func (f *webFile) current(ctx context.Context) (*webSettings, error) {
+	if f.path == "" {
+		return &webSettings{}, nil
+	}
+	f.mu.Lock()
+	reading := f.reading
+	if reading == nil {
+		reading = make(chan struct{})
+		f.reading = reading
+		go f.read(reading)
+	}
+	f.mu.Unlock()
+	limited, cancel := context.WithTimeout(ctx, webReadTimeout)
+	defer cancel()
+	select {
+	case <-reading:
+	case <-limited.Done():
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.settings == nil && f.err == nil {
+		return nil, fmt.Errorf("read %s: %w", f.path, bounded.ErrLate)
+	}
+	return f.settings, f.err
+}
+
+// read reads the file once, and closes done.
+func (f *webFile) read(done chan struct{}) {
+	f.mu.Lock()
+	last := f.settings
+	f.mu.Unlock()
+	var settings *webSettings
+	err := bounded.Recovered(func() (err error) {
+		settings, err = readWebSettings(f.path, last)
+		return err
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	if err == nil {
+		f.settings = settings
+	}
+	f.reading = nil
+	close(done)
+}
+
+// readWebSettings returns last if none of the files has changed since.
+func readWebSettings(path string, last *webSettings) (*webSettings, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &webSettings{Config: web.Config{
+		TLSConfig:  web.TLSConfig{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
+		HTTPConfig: web.HTTPConfig{HTTP2: true},
+	}}
+	if err := yaml.UnmarshalStrict(content, &s.Config); err != nil {
+		return nil, err
+	}
+	s.TLSConfig.SetDirectory(filepath.Dir(path))
+	s.version = string(content)
+	for _, file := range []string{s.TLSConfig.TLSCertPath, s.TLSConfig.TLSKeyPath, s.TLSConfig.ClientCAs} {
+		if info, err := os.Stat(file); err == nil {
+			s.version += fmt.Sprintf("\n%s %d %s", info.ModTime(), info.Size(), file)
+		}
+	}
+	if last != nil && last.version == s.version {
+		return last, nil
+	}
+	if err := web.Validate(path); err != nil {
+		return nil, err
+	}
+	if s.RateLimiterConfig.Interval != 0 {
+		s.limiter = rate.NewLimiter(rate.Every(s.RateLimiterConfig.Interval), s.RateLimiterConfig.Burst)
+	}
+	s.tls, err = s.serverTLS()
+	return s, err
+}
+
+// serverTLS returns the configuration of the server's side, nil without TLS.
+func (s *webSettings) serverTLS() (*tls.Config, error) {
+	if !s.TLSConfig.IsEnabled() {
+		return nil, nil
+	}
+	c, err := web.ConfigToTLSConfig(&s.TLSConfig)
+	if err != nil {
+		return nil, err
+	}
+	// The toolkit reads the certificate in each handshake, which a hung disk would stop.
+	certificate, err := c.GetCertificate(nil)
+	if err != nil {
+		return nil, err
+	}
+	c.GetCertificate = nil
+	c.Certificates = []tls.Certificate{*certificate}
+	c.NextProtos = []string{"http/1.1"}
+	if s.HTTPConfig.HTTP2 {
+		c.NextProtos = []string{"h2", "http/1.1"}
+	}
+	return c, nil
+}
+
+// authenticated is the key of a request's context that is set for an authenticated client.
+type authenticated struct{}
+
+// guard asks the clients of next for what the file demands. The health endpoints are answered
+// before it, and by plain HTTP too, so that a probe needs no credentials.
+func (f *webFile) guard(next http.Handler, log *zap.Logger) http.Handler {
+	known := newPasswords()
+	log = sampled(log)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case view.PathHealthy, view.PathReady, view.PathHealthz:
+			next.ServeHTTP(w, r)
+			return
+		}
+		s, err := f.current(r.Context())
+		if err != nil {
+			log.Error("the web configuration cannot be read", zap.String("file", f.path), zap.Error(err))
+			refuse(w, http.StatusInternalServerError)
+			return
+		}
+		s.serve(w, r, known, next)
+	})
+}
+
+// serve passes a request on to next if the client may ask.
+func (s *webSettings) serve(w http.ResponseWriter, r *http.Request, known *passwords, next http.Handler) {
+	if s.tls != nil && r.TLS == nil {
+		writeText(w, http.StatusBadRequest, "this address speaks HTTPS; by HTTP it answers health probes only")
+		return
+	}
+	if s.limiter != nil && !s.limiter.Allow() {
+		refuse(w, http.StatusTooManyRequests)
+		return
+	}
+	for name, value := range s.HTTPConfig.Header {
+		w.Header().Set(name, value)
+	}
+	users, certs := s.demands()
+	if users {
+		err := s.login(r, known)
+		switch {
+		case errors.Is(err, errPasswordsBusy):
+			w.Header().Set("Retry-After", "1")
+			refuse(w, http.StatusTooManyRequests)
+			return
+		case err != nil:
+			w.Header().Set("WWW-Authenticate", "Basic")
+			refuse(w, http.StatusUnauthorized)
+			return
+		}
+	}
+	verified := certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
+	if users || verified {
+		r = r.WithContext(context.WithValue(r.Context(), authenticated{}, true))
+	}
+	next.ServeHTTP(w, r)
+}
+
+// login checks the password of a request.
+func (s *webSettings) login(r *http.Request, known *passwords) error {
+	user, password, ok := r.BasicAuth()
+	if !ok {
+		return errWrongPassword
+	}
+	return known.check(r.Context(), clientOf(r.RemoteAddr), credentials{
+		user: user, password: password, hash: string(s.Users[user]),
+	})
+}
+
+func refuse(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
+
+func validateWebConfig(file string) error {
+	if err := web.Validate(file); err != nil {
+		return fmt.Errorf("--web.config.file %q: %s; give a readable file in the format of Prometheus's "+
+			"exporter-toolkit", file, strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return nil
+}
