@@ -12,30 +12,17 @@ import (
 )
 
 const (
-	// tick is the interval at which the daemon's parts check whether there is work to do.
-	tick = 250 * time.Millisecond
 	// betweenStatus is the time between two Status calls while Status is not good.
 	betweenStatus = time.Second
-	// versionPeriod is the time between two Version calls while all is well.
-	versionPeriod = 5 * time.Second
+	// versionPeriod is the least time between two Version calls in the steady state; the next
+	// pulse makes the call, up to a second later.
+	versionPeriod = 4 * time.Second
 	// versionAfter is how long a list, the inspections or Status are under way before
 	// Version is called beside them, to tell "one call hangs" from "nothing answers".
 	versionAfter = 500 * time.Millisecond
 	// versionAgain is the time between two calls while something else hangs.
 	versionAgain = time.Second
 )
-
-// untilTick is the time until the next tick. All parts have the same ones, so that an idle
-// plegd is woken four times a second and not sixteen.
-func untilTick() time.Duration { return tick - time.Duration(time.Now().UnixNano())%tick }
-
-// eachTick calls f at each tick until ctx ends, and then returns nil.
-func eachTick(ctx context.Context, f func()) error {
-	for bounded.Sleep(ctx, untilTick()) {
-		f()
-	}
-	return nil
-}
 
 // checkStatus makes the kubelet's runtime status check: Status about every 5 s, the
 // next a period after the last one ended, one at a time, with the RPC timeout
@@ -47,9 +34,10 @@ func eachTick(ctx context.Context, f func()) error {
 // every condition is true.
 func (d *Daemon) checkStatus(ctx context.Context) error {
 	var due, next time.Time // of the kubelet's own clock, and of this check
-	check := func() {
-		if d.path() == "" || time.Now().Before(next) {
-			return
+	for ctx.Err() == nil {
+		if d.path() == "" {
+			d.pace.sleep(ctx)
+			continue
 		}
 		if time.Now().Before(due) {
 			d.askStatusBetween(ctx, due)
@@ -61,9 +49,9 @@ func (d *Daemon) checkStatus(ctx context.Context) error {
 		if d.statusIsBad() {
 			next = time.Now().Add(min(time.Until(due), d.cfg.jittered(betweenStatus)))
 		}
+		bounded.Sleep(ctx, time.Until(next))
 	}
-	check()
-	return eachTick(ctx, check)
+	return nil
 }
 
 // askStatusBetween makes a call between two of the kubelet's, until the next of these is due.
@@ -114,7 +102,7 @@ func (d *Daemon) statusAnswered(s facts.Status) {
 // waits, and tells one list that hangs from a runtime that answers nothing. HangsSince
 // stays while calls run into their deadlines. It returns nil when ctx ends.
 func (d *Daemon) checkVersion(ctx context.Context) error {
-	return eachTick(ctx, func() {
+	return d.pace.each(ctx, func() {
 		t := time.Now()
 		last := *d.version.Load()
 		waited := t.Sub(last.Ended)

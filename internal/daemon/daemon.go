@@ -91,6 +91,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		cfg: cfg, log: log, started: time.Now(), searched: make(chan struct{}),
 		metrics: exporter.NewMetrics(registry), gatherer: prometheus.ToTransactionalGatherer(registry),
 		judging: judging{
+			pace:          newPacer(),
 			news:          bounded.NewSignal(),
 			changed:       bounded.NewSignal(),
 			failed:        map[string]string{},

@@ -18,9 +18,8 @@ import (
 )
 
 const (
-	// quietInterval is the maximum evaluation interval unless something may be wrong: it is
-	// a tick then. A relist that ends and a source with news are judged at once.
-	quietInterval = time.Second
+	// stopCounts is how long ago the runtime's process was stopped while that may mean a fault.
+	stopCounts = time.Second
 	// alertFor is the time for which the alert lasts after its last cause.
 	alertFor = 5 * time.Second
 	// pausedAfter is the time between two judgements from which plegd, or the machine, was
@@ -37,7 +36,7 @@ const (
 )
 
 // judging is the state of the judge, the only writer of the snapshot: after each relist,
-// and every 250 ms while something may be wrong, it gathers the facts, judges them and
+// when a source has news, and at each tick while something may be wrong, it gathers the facts, judges them and
 // publishes both as one snapshot, which never changes afterwards. It logs changes, and is
 // plegd's supervisor: it feeds systemd's watchdog, which the relist loop must not do, or a
 // hung runtime would get plegd killed.
@@ -45,6 +44,7 @@ type judging struct {
 	news      bounded.Signal // asks for a judgement
 	changed   bounded.Signal // receives each change of verdict
 	published atomic.Pointer[facts.Snapshot]
+	pace      *pacer
 
 	// Only the goroutine of the judge uses these.
 	kubelet kubeletModel
@@ -92,14 +92,19 @@ func (d *Daemon) notify(message string) {
 // runJudge judges until ctx ends, and then returns nil.
 func (d *Daemon) runJudge(ctx context.Context) error {
 	for {
-		quiet := false
+		_, limit := d.pace.wait()
+		if !d.loop.Snapshot().Relist.Start.IsZero() {
+			limit = min(limit, tick)
+		}
+		timer := time.NewTimer(limit)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
-		case <-time.After(untilTick()):
-			quiet = !d.alert
+		case <-timer.C:
 		case <-d.news:
 			if !d.loop.Snapshot().Ready {
+				timer.Stop()
 				continue // the first relist has yet to be tried
 			}
 		case <-d.loop.RelistEnded():
@@ -107,12 +112,9 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 				d.dialer.ProbeNow() // a fresh connection knows more
 			}
 		}
-		t := time.Now()
-		// Ages are computed when they are read.
-		if quiet && !unanswered(d.loop.Snapshot().Relist.Start, t) && t.Sub(d.Published().At) < quietInterval {
-			continue
-		}
-		d.publish(d.judge(t))
+		timer.Stop()
+		d.publish(d.judge(time.Now()))
+		d.pace.pulse()
 	}
 }
 
@@ -178,6 +180,7 @@ func (d *Daemon) setAlert(s *facts.Snapshot) {
 		d.dialer.ProbeNow()
 	}
 	d.alert = alert
+	d.pace.setAlert(alert)
 	d.sources.Alert(alert)
 }
 
@@ -204,7 +207,7 @@ func callUnanswered(f *facts.Facts, t time.Time) bool {
 
 // processAlarms reports whether the runtime's process has ended, or was stopped just before t.
 func processAlarms(p *facts.Process, t time.Time) bool {
-	return p != nil && (!p.Alive || t.Sub(p.StoppedAt) <= quietInterval)
+	return p != nil && (!p.Alive || t.Sub(p.StoppedAt) <= stopCounts)
 }
 
 func queueAlarms(q *facts.Queue) bool {

@@ -35,7 +35,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 	var last facts.Symptom // zero for none
 	var next time.Time
 	failed := ""
-	return eachTick(ctx, func() {
+	return d.pace.each(ctx, func() {
 		if round.Busy() {
 			return
 		}

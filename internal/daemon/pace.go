@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// tick is the interval at which the daemon's parts check whether there is work to do,
+	// while something may be wrong.
+	tick = 250 * time.Millisecond
+	// steadyInterval is the same in the steady state, where no pulse comes before it: the
+	// relist that was due a second after the last one has been under way for more than a tick.
+	steadyInterval = time.Second + tick + 50*time.Millisecond
+)
+
+// pacer paces the parts of the daemon. In the steady state all of them work in one burst a
+// second, after the judgement of a relist, so that the process wakes up once. While something
+// may be wrong each works at every tick.
+type pacer struct {
+	mu    sync.Mutex
+	next  chan struct{} // closed by the next pulse
+	alert bool
+}
+
+func newPacer() *pacer { return &pacer{next: make(chan struct{})} }
+
+// pulse wakes all parts.
+func (p *pacer) pulse() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.next)
+	p.next = make(chan struct{})
+}
+
+// setAlert sets whether something may be wrong. The first sign of it wakes all parts.
+func (p *pacer) setAlert(alert bool) {
+	p.mu.Lock()
+	raised := alert && !p.alert
+	p.alert = alert
+	p.mu.Unlock()
+	if raised {
+		p.pulse()
+	}
+}
+
+// wait returns the channel that the next pulse closes, and the longest time to wait for it.
+func (p *pacer) wait() (pulsed <-chan struct{}, limit time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	limit = steadyInterval
+	if p.alert {
+		limit = untilTick()
+	}
+	return p.next, limit
+}
+
+// each calls f at each pulse and tick until ctx ends, and then returns nil.
+func (p *pacer) each(ctx context.Context, f func()) error {
+	for p.sleep(ctx) {
+		f()
+	}
+	return nil
+}
+
+// sleep waits for the next pulse or tick. It reports whether ctx has not ended.
+func (p *pacer) sleep(ctx context.Context) bool {
+	pulsed, limit := p.wait()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-pulsed:
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
+}
+
+// untilTick is the time until the next tick. All parts have the same ones, so that the
+// process wakes up once for all of them.
+func untilTick() time.Duration { return tick - time.Duration(time.Now().UnixNano())%tick }
