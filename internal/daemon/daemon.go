@@ -169,7 +169,12 @@ func (d *Daemon) watch() {
 	}
 	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
-		Path: d.path, Dial: cfg.Dial, Period: cfg.ProbePeriod, Timeout: cfg.ProbeTimeout, Observer: d.metrics,
+		Path:     d.path,
+		Dial:     cfg.Dial,
+		Period:   cfg.ProbePeriod,
+		Timeout:  cfg.ProbeTimeout,
+		Observer: d.metrics,
+		Pulse:    d.pace.pulsed,
 		Done: func(p facts.Probe) {
 			d.metrics.ProbeDone(p)
 			if !p.OK {
@@ -180,7 +185,7 @@ func (d *Daemon) watch() {
 	d.shown["dial"] = d.dialer
 	d.sources = evidence.NewRegistry(evidence.Options{
 		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Dialer: d.dialer, Dialed: d.client.LastDial, DockerSocket: cfg.DockerSocket,
-		Notify: d.news.Send, Changes: func() uint64 { return d.loop.Snapshot().Changes },
+		Notify: d.news.Send, Pulse: d.pace.pulsed, Changes: func() uint64 { return d.loop.Snapshot().Changes },
 		Pinned: cfg.RuntimeEndpoint != "",
 		Kubelet: kubelet.Options{
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,

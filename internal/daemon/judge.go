@@ -96,6 +96,7 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 		if !d.loop.Snapshot().Relist.Start.IsZero() {
 			limit = min(limit, tick)
 		}
+		burst := true // the other parts work after this judgement
 		timer := time.NewTimer(limit)
 		select {
 		case <-ctx.Done():
@@ -107,6 +108,7 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 				timer.Stop()
 				continue // the first relist has yet to be tried
 			}
+			burst = false
 		case <-d.loop.RelistEnded():
 			if d.loop.Snapshot().Failures > 0 {
 				d.dialer.ProbeNow() // a fresh connection knows more
@@ -114,7 +116,9 @@ func (d *Daemon) runJudge(ctx context.Context) error {
 		}
 		timer.Stop()
 		d.publish(d.judge(time.Now()))
-		d.pace.pulse()
+		if burst {
+			d.pace.pulse()
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ const (
 	// steadyInterval is the same in the steady state, where no pulse comes before it: the
 	// relist that was due a second after the last one has been under way for more than a tick.
 	steadyInterval = time.Second + tick + 50*time.Millisecond
+	// pulseGap is the least time between two pulses in the steady state.
+	pulseGap = 3 * tick
 )
 
 // pacer paces the parts of the daemon. In the steady state all of them work in one burst a
@@ -21,27 +23,44 @@ const (
 type pacer struct {
 	mu    sync.Mutex
 	next  chan struct{} // closed by the next pulse
+	last  time.Time     // the last pulse
 	alert bool
 }
 
 func newPacer() *pacer { return &pacer{next: make(chan struct{})} }
 
-// pulse wakes all parts.
+// pulse wakes all parts, unless it has just done so: relists may be much shorter apart.
 func (p *pacer) pulse() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if time.Since(p.last) < pulseGap {
+		return
+	}
+	p.wakeAll()
+}
+
+// wakeAll is called with mu held.
+func (p *pacer) wakeAll() {
 	close(p.next)
 	p.next = make(chan struct{})
+	p.last = time.Now()
+}
+
+// pulsed returns the channel that the next pulse closes.
+func (p *pacer) pulsed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next
 }
 
 // setAlert sets whether something may be wrong. The first sign of it wakes all parts.
 func (p *pacer) setAlert(alert bool) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	raised := alert && !p.alert
 	p.alert = alert
-	p.mu.Unlock()
 	if raised {
-		p.pulse()
+		p.wakeAll()
 	}
 }
 

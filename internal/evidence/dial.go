@@ -39,6 +39,7 @@ type DialOptions struct {
 	// for a probe that stays unanswered.
 	Observer cri.Observer
 	Done     func(facts.Probe)
+	Pulse    Pulse
 
 	// ping asks the Docker API. Else the call is Version, which anyGRPC need not serve: the
 	// CRI plugin of dockerd's containerd may be off.
@@ -81,15 +82,35 @@ func (d *Dialer) ProbeNow() { d.kick.Send() }
 
 // Run probes until ctx ends, one probe at a time, and then returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
-	for timer := time.NewTimer(0); ; {
+	for ctx.Err() == nil {
+		d.sleep(ctx, d.turn(ctx))
+	}
+	return nil
+}
+
+// sleep waits until the next probe is due: for the pulse that is nearest to the end of d.
+func (d *Dialer) sleep(ctx context.Context, wait time.Duration) {
+	due := time.Now().Add(wait)
+	var pulsed <-chan struct{}
+	if d.opts.Pulse != nil && wait >= tick {
+		wait += tick / 2
+		pulsed = d.opts.Pulse()
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-timer.C:
 		case <-d.kick:
 		case <-d.moved:
+		case <-pulsed:
+			if time.Until(due) > tick/2 {
+				pulsed = d.opts.Pulse()
+				continue
+			}
 		}
-		timer.Reset(d.turn(ctx))
+		return
 	}
 }
 

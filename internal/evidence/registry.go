@@ -20,8 +20,9 @@ type Options struct {
 	// returns the last connect(2) of the held connection, nil before the first.
 	Dialer       *Dialer
 	Dialed       func() *cri.DialResult
-	Changes      func() uint64   // counts the relists that found a pod changed
-	Notify       func()          // is called when a source has news
+	Changes      func() uint64 // counts the relists that found a pod changed
+	Notify       func()        // is called when a source has news
+	Pulse        Pulse
 	DockerSocket string          // dockerd's where cri-dockerd's arguments name none
 	Kubelet      kubelet.Options // without a URL there are no requests to it
 	Pinned       bool            // the user has named the runtime's socket
@@ -46,7 +47,7 @@ func NewRegistry(o Options) *Registry {
 	}
 	behind := func(prefix string, find func() string, ping bool) *hop {
 		d := NewDialer(DialOptions{
-			Path: find, Period: probePeriod, Timeout: probePeriod, ping: ping, anyGRPC: true,
+			Path: find, Period: probePeriod, Timeout: probePeriod, ping: ping, anyGRPC: true, Pulse: o.Pulse,
 			Done: func(p facts.Probe) {
 				if !p.OK {
 					o.Notify()
@@ -94,6 +95,7 @@ func NewRegistry(o Options) *Registry {
 		}),
 	)
 	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, d.dockerd.sources, containerd.sources)...)
+	r.Sampler.pulse = o.Pulse
 	return r
 }
 

@@ -158,10 +158,16 @@ func (w *Watch[T]) sample(ctx context.Context) {
 // tick is the mean time between two ticks while no alert is on.
 const tick = time.Second
 
+// Pulse returns a channel that is closed at the daemon's next burst of work, about once a
+// second in the steady state: what is periodic works then, so that the process wakes up once.
+// It is nil where nothing else is periodic.
+type Pulse func() <-chan struct{}
+
 // Sampler samples the sources, each when it is due, until it is stopped.
 type Sampler struct {
 	sources []Source
 	notify  func() // called when a source fails or asks to be sampled again at once, and when that ends
+	pulse   Pulse
 	alert   atomic.Bool
 	wake    bounded.Signal
 	jitter  func(least time.Duration) time.Duration
@@ -174,30 +180,41 @@ func newSampler(notify func(), sources ...Source) *Sampler {
 func jitter(least time.Duration) time.Duration { return least + rand.N(tick/2) } //nolint:gosec // no secret
 
 // Alert sets whether something may be wrong: each source is then due every Every ticks.
-func (s *Sampler) Alert(on bool) {
-	if !s.alert.Swap(on) && on {
+func (s *Sampler) Alert(alert bool) {
+	if !s.alert.Swap(alert) && alert {
 		s.wake.Send()
 	}
 }
 
 // Run samples until ctx ends, and then returns nil. It waits for no source.
 func (s *Sampler) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	for n := 0; ; n++ {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		case <-s.wake:
-		}
+	for n := 0; ctx.Err() == nil; n++ {
 		for _, source := range s.sources {
 			source.tick(ctx, n, s)
 		}
-		// A fault that comes and goes each second must not stay in phase with the ticks.
-		least := tick * 3 / 4
-		if s.alert.Load() {
-			least = tick / 2
-		}
-		timer.Reset(s.jitter(least))
+		s.sleep(ctx)
+	}
+	return nil
+}
+
+// sleep waits for the next tick. While an alert is on a fault that comes and goes each second
+// must not stay in phase with the ticks.
+func (s *Sampler) sleep(ctx context.Context) {
+	var pulsed <-chan struct{}
+	least := tick * 3 / 4
+	switch {
+	case s.alert.Load():
+		least = tick / 2
+	case s.pulse != nil:
+		pulsed = s.pulse()
+		least = tick * 5 / 4
+	}
+	timer := time.NewTimer(s.jitter(least))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-pulsed:
+	case <-s.wake:
 	}
 }
