@@ -133,21 +133,32 @@ func (s *session) dial(ctx context.Context) (net.Conn, error) {
 // end (SO_PEERCRED), 0 where that is not known, as of a process in another pid
 // namespace. It needs nothing of the other end: a stopped process is named too.
 func PeerPID(conn net.Conn) int {
+	cred := peer(conn)
+	if cred == nil {
+		return 0
+	}
+	return int(cred.Pid)
+}
+
+// peer returns the credentials of the process that called listen(2) on the unix socket at
+// the other end, nil where they are not known.
+func peer(conn net.Conn) *unix.Ucred {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
-		return 0
+		return nil
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {
-		return 0
+		return nil
 	}
-	pid := 0
-	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
+	var found *unix.Ucred
+	_ = raw.Control(func(fd uintptr) { // it fails for a closed connection, of which nothing is known
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err == nil {
+			found = cred
 		}
 	})
-	return pid
+	return found
 }
 
 var errFailed = errors.New("the connection failed")

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -22,6 +23,19 @@ var methods = map[string]string{
 	OpPodSandboxStatus: runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
 	OpContainerStatus:  runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
 	OpContainerEvents:  runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
+}
+
+// allowedPages are the pages that Get reads, all of CRI-O's or dockerd's sockets or of
+// containerd's debug socket. Others must never be asked for: CRI-O's /pause/ID and
+// /unpause/ID change a container, and its /debug/heap writes a file.
+var allowedPages = []string{PageInfo, PageGoroutinesCRIO, PageGoroutines}
+
+// refusedPage returns an error unless plegd reads the page.
+func refusedPage(page string) error {
+	if slices.Contains(allowedPages, page) {
+		return nil
+	}
+	return fmt.Errorf("plegd only reads: %q is not among its pages", page)
 }
 
 // refusal returns an error unless plegd makes calls of the method.

@@ -20,7 +20,7 @@ const (
 // Report is the result of an analysis.
 type Report struct {
 	Goroutines int  `json:"goroutines"`
-	Truncated  bool `json:"truncated"` // the dump was longer than what is read
+	Truncated  bool `json:"truncated"` // the dump exceeds MaxBytes, and its end was not read
 	// Locks are the mutexes that goroutines wait for, those with most waiters first.
 	Locks []Lock `json:"locks"`
 	// Requests are those from outside, the oldest first, without subscriptions.
@@ -61,7 +61,7 @@ type Request struct {
 	Wait          string  `json:"wait"`
 }
 
-// Analyse reports who waits for whose lock, and the requests by age.
+// Analyse returns the contended locks with their holders, and the requests by age.
 func Analyse(d *Dump) *Report {
 	r := &Report{Goroutines: len(d.Goroutines), Truncated: d.Truncated, Locks: []Lock{}, Requests: []Request{}}
 	lockWords := map[int]string{} // of a waiter, by goroutine
