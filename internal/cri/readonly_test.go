@@ -112,7 +112,7 @@ func TestOtherServicesAreRefused(t *testing.T) {
 	c, _ := clientOf(t, rt, Options{})
 	for _, method := range []string{
 		"/runtime.v1alpha2.RuntimeService/ListContainers", "/grpc.health.v1.Health/Check",
-		"/containerd.services.containers.v1.Containers/List", "/runtime.v1.ImageService/Version", "runtime.v1.RuntimeService/Version", "",
+		"/containerd.services.containers.v1.Containers/List", "/containerd.services.introspection.v1.Introspection/Server", "/runtime.v1.ImageService/Version", "runtime.v1.RuntimeService/Version", "",
 	} {
 		if err := c.session.Load().conn.Invoke(t.Context(), method, &runtimeapi.VersionRequest{}, into(&runtimeapi.VersionResponse{})); status.Code(err) != codes.PermissionDenied {
 			t.Errorf("%q: %v, want PermissionDenied", method, err)

@@ -116,6 +116,7 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 		if err == nil {
 			d.runtime.Store(&v)
 		}
+		d.askPlugin(ctx, cri.AsError(err))
 		if e := cri.AsError(err); e == nil || e.Code != cri.CodeDeadlineExceeded {
 			d.version.Store(&facts.VersionCheck{Ended: time.Now()})
 		}

@@ -55,6 +55,7 @@ type Daemon struct {
 	status   atomic.Pointer[facts.Status]
 	version  atomic.Pointer[facts.VersionCheck]
 	runtime  atomic.Pointer[facts.Runtime]
+	plugin   atomic.Pointer[facts.CRIPlugin] // nil while runtime.v1 is served
 	dialer   *evidence.Dialer
 	sources  *evidence.Registry
 	shown    map[string]shown            // parts that are no source, by name

@@ -26,6 +26,7 @@ func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 		Status:        *d.status.Load(),
 		Version:       *d.version.Load(),
 		Runtime:       *d.runtime.Load(),
+		CRIPlugin:     d.plugin.Load(),
 		Calls:         map[string]facts.Call{},
 		Arriving:      d.client.Arriving(),
 		Probe:         d.dialer.Last(),

@@ -21,6 +21,8 @@ type Facts struct {
 	Modelled Modelled     `json:"modelled,omitzero"`
 	Status   Status       `json:"status"`
 	Version  VersionCheck `json:"version,omitzero"`
+	// CRIPlugin is nil unless containerd answers and does not serve runtime.v1.
+	CRIPlugin *CRIPlugin `json:"cri_plugin,omitzero"`
 	// NodeStatus is what the modelled kubelet writes to the API; nil: it follows the rules at once.
 	NodeStatus *NodeStatus     `json:"node_status,omitzero"`
 	Calls      map[string]Call `json:"calls,omitempty"`

@@ -32,6 +32,7 @@ const (
 	RuntimeNotReady               = "RuntimeNotReady"
 	NodeStatusStalled             = "NodeStatusStalled"
 	NetworkNotReady               = "NetworkNotReady"
+	CRIPluginNotLoaded            = "CRIPluginNotLoaded"
 	CRIVersionUnsupported         = "CRIVersionUnsupported"
 	PodInspectionStall            = "PodInspectionStall"
 	ShimStuck                     = "ShimStuck"
@@ -223,6 +224,13 @@ var table = withPages([]Reason{
 		Severity: facts.SeverityCritical,
 		Match:    acceptStalled,
 		OnHops:   true,
+	},
+	{
+		ID:       CRIPluginNotLoaded,
+		Layer:    LayerCalls,
+		Severity: facts.SeverityCritical,
+		Match:    pluginNotLoaded,
+		NodeNext: (*view).pluginNext,
 	},
 	{
 		ID:       CRIVersionUnsupported,

@@ -28,6 +28,9 @@ func unsupported(w *view) lines {
 	hangsUp := p.Cause == facts.CauseClosed && !p.ForeignAt.IsZero()
 	switch said := e.Text(); {
 	case e.Code == "Unimplemented":
+		if w.pluginMissing() || w.pluginUnasked() {
+			return nil
+		}
 		return lines{said}
 	case strings.Contains(e.Message, "HTTP/1.1 header"): // grpc-go's word for a web server
 		return lines{"a web server answers: the other end does not speak gRPC", said}

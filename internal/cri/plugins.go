@@ -1,0 +1,143 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/plain"
+)
+
+const (
+	// methodPlugins is containerd's own list of plugins, which it serves on the CRI's socket
+	// too (api/services/introspection/v1/introspection.proto).
+	methodPlugins = "/containerd.services.introspection.v1.Introspection/Plugins"
+	// pluginsTimeout limits that call.
+	pluginsTimeout = 2 * time.Second
+	// maxPlugins bounds the plugins that are kept; containerd 2.4 has 70.
+	maxPlugins = 512
+)
+
+// Plugin is a plugin of containerd.
+type Plugin struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+	Err  string `json:"error,omitempty"` // why it was not loaded
+}
+
+// Plugins asks containerd for its plugins. Any other runtime answers Unimplemented.
+func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
+	ctx, cancel := context.WithTimeout(ctx, pluginsTimeout)
+	defer cancel()
+	conn, err := c.session.Load().connection()
+	if err != nil {
+		return nil, err
+	}
+	var out []Plugin
+	a := &answer{decode: func(data mem.BufferSlice) error {
+		out, err = parsePlugins(data.Materialize())
+		return err
+	}}
+	err = conn.Invoke(ctx, methodPlugins, &emptypb.Empty{}, a, grpc.MaxCallRecvMsgSize(smallBytes))
+	return out, err
+}
+
+// PluginState returns the state of the CRI plugin among containerd's plugins.
+func PluginState(plugins []Plugin) *facts.CRIPlugin {
+	found := &facts.CRIPlugin{Absent: true}
+	for _, p := range plugins {
+		part := p.Type == "io.containerd.cri.v1" // since containerd 2.0
+		if !part && p.ID != "cri" {
+			continue
+		}
+		found.Absent = false
+		if p.Err != "" && (found.Error == "" || part) {
+			found.Error = p.Err // a part's error is the cause of the whole one's
+		}
+	}
+	return found
+}
+
+var errPlugins = errors.New("containerd's list of plugins is not a message of its API")
+
+// parsePlugins decodes PluginsResponse: plugins are its field 1.
+func parsePlugins(b []byte) ([]Plugin, error) {
+	var out []Plugin
+	err := eachField(b, func(number protowire.Number, value []byte) error {
+		if number != 1 || len(out) >= maxPlugins {
+			return nil
+		}
+		p, err := parsePlugin(value)
+		out = append(out, p)
+		return err
+	})
+	return out, err
+}
+
+// parsePlugin decodes Plugin: type, id and init_err are its fields 1, 2 and 7.
+func parsePlugin(b []byte) (Plugin, error) {
+	var p Plugin
+	err := eachField(b, func(number protowire.Number, value []byte) error {
+		switch number {
+		case 1:
+			p.Type = limitedText(value, maxName)
+		case 2:
+			p.ID = limitedText(value, maxName)
+		case 7:
+			message, err := statusMessage(value)
+			p.Err = message
+			return err
+		}
+		return nil
+	})
+	return p, err
+}
+
+// statusMessage decodes google.rpc.Status: message is its field 2.
+func statusMessage(b []byte) (string, error) {
+	message := "it gave no reason"
+	err := eachField(b, func(number protowire.Number, value []byte) error {
+		if number == 2 {
+			message = limitedText(value, maxMessage)
+		}
+		return nil
+	})
+	return message, err
+}
+
+func limitedText(b []byte, limit int) string { return plain.CutTo(strings.TrimSpace(string(b)), limit) }
+
+// eachField calls f for each field of a message that has a length.
+func eachField(b []byte, f func(protowire.Number, []byte) error) error {
+	for len(b) > 0 {
+		number, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return errPlugins
+		}
+		b = b[n:]
+		if kind != protowire.BytesType {
+			skipped := protowire.ConsumeFieldValue(number, kind, b)
+			if skipped < 0 {
+				return errPlugins
+			}
+			b = b[skipped:]
+			continue
+		}
+		value, read := protowire.ConsumeBytes(b)
+		if read < 0 {
+			return errPlugins
+		}
+		b = b[read:]
+		if err := f(number, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
