@@ -48,8 +48,8 @@ type stacksDocument struct {
 type stacksDump struct {
 	Program string         `json:"program,omitempty"`
 	PID     int            `json:"pid,omitempty"`
-	Source    string         `json:"source"`
-	Time      time.Time      `json:"time,omitzero"`
+	Source  string         `json:"source"`
+	Time    time.Time      `json:"time,omitzero"`
 	Report  *stacks.Report `json:"report"`
 }
 
@@ -211,6 +211,16 @@ func readDumpFile(stdin io.Reader, path string) (*stacks.Found, error) {
 	return &stacks.Found{Source: path, Time: info.ModTime(), Text: text}, err
 }
 
+// age describes when an old dump was made.
+func (d *stacksDump) age() string {
+	const recent = time.Minute
+	age := time.Since(d.Time)
+	if d.Time.IsZero() || age < recent {
+		return ""
+	}
+	return fmt.Sprintf(", made %s ago", age.Round(time.Second))
+}
+
 func (d *stacksDocument) writeText(w io.Writer) error {
 	for i, dump := range d.Dumps {
 		if i > 0 {
@@ -219,7 +229,7 @@ func (d *stacksDocument) writeText(w io.Writer) error {
 		if dump.PID != 0 {
 			_, _ = fmt.Fprintf(w, "%s, pid %d: ", dump.Program, dump.PID)
 		}
-		_, _ = fmt.Fprintln(w, dump.Source)
+		_, _ = fmt.Fprintf(w, "%s%s\n", dump.Source, dump.age())
 		if err := dump.Report.WriteText(w); err != nil {
 			return err
 		}

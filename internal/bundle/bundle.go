@@ -1,6 +1,6 @@
-// Package bundle writes an archive for a ticket: plegd's findings, and the kernel's files
-// about the processes in the wait chain. It only reads, sends no signal, starts no process
-// and does not call the runtime. The manifest lists missing parts.
+// Package bundle writes an archive for a ticket: plegd's findings, the kernel's files about the
+// processes in the wait chain, and the runtime's own view. It only reads, sends no signal and
+// starts no process. The manifest lists missing parts.
 package bundle
 
 import (
@@ -57,8 +57,8 @@ type File struct {
 const note = `This archive was written by "plegd bundle". It holds plegd's findings and what the
 kernel shows of the container runtime and the processes in the wait chain.
 
-It holds NAMES of pods and containers, command lines, paths and kernel messages. It
-holds no environment variables and no logs. Read it before you pass it on.
+It holds NAMES of pods and containers, command lines, paths, kernel messages and goroutines.
+It holds no environment variables and no logs. Read it before you pass it on.
 
 MANIFEST.json lists the files and what could not be had. Add the logs:
 
@@ -73,6 +73,18 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	begun := time.Now()
 	m := &Manifest{Node: node, Plegd: version, Files: []File{}, Missing: []string{}}
 	m.Made = begun.UTC().Truncate(time.Second)
+	m.gather(ctx, parts)
+	m.Seconds = time.Since(begun).Seconds()
+	head, _ := json.MarshalIndent(m, "", "  ") // plain values cannot fail
+	files := []File{newFile("README.txt", []byte(note)), newFile("MANIFEST.json", head)}
+	if err := writeArchive(w, m.Made, append(files, m.Files...)); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// gather runs the parts and keeps their files until the archive is full.
+func (m *Manifest) gather(ctx context.Context, parts []Part) {
 	left := maxBytes
 	for _, p := range parts {
 		files, err := gather(ctx, p)
@@ -88,27 +100,29 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 			m.Files = append(m.Files, f)
 		}
 	}
-	m.Seconds = time.Since(begun).Seconds()
-	head, _ := json.MarshalIndent(m, "", "  ") // plain values cannot fail
+}
+
+func writeArchive(w io.Writer, made time.Time, files []File) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
-	files := []File{newFile("README.txt", []byte(note)), newFile("MANIFEST.json", head)}
-	for _, f := range append(files, m.Files...) {
-		if err := t.WriteHeader(&tar.Header{
-			Name: "plegd-bundle/" + f.Name, Mode: 0o600, Size: int64(f.Bytes), ModTime: m.Made, Format: tar.FormatPAX,
-		}); err != nil {
-			return nil, err
+	for _, f := range files {
+		err := t.WriteHeader(&tar.Header{
+			Name: "plegd-bundle/" + f.Name, Mode: 0o600, Size: int64(f.Bytes), ModTime: made, Format: tar.FormatPAX,
+		})
+		if err != nil {
+			return err
 		}
 		if _, err := t.Write(f.content); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return m, errors.Join(t.Close(), z.Close())
+	return errors.Join(t.Close(), z.Close())
 }
 
 func newFile(name string, content []byte) File {
-	f := File{Name: name, content: bytes.Clone(content[:min(len(content), fileBytes)])}
-	if f.Bytes = len(f.content); f.Bytes < len(content) {
+	kept := bytes.Clone(content[:min(len(content), fileBytes)])
+	f := File{Name: name, Bytes: len(kept), content: kept}
+	if f.Bytes < len(content) {
 		f.CutFrom = len(content)
 	}
 	return f

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -119,7 +120,7 @@ func gathered(t *testing.T, p Part) (map[string]string, error) {
 func TestProcesses(t *testing.T) {
 	t.Setenv("PLEGD_TEST_SECRET", "do-not-tell")
 	pid := os.Getpid()
-	files, err := gathered(t, Processes("/proc", "/sys", []int{0, 1 << 30, pid, pid}))
+	files, err := gathered(t, Processes(proc.NewTable("/proc"), "/sys", []int{0, 1 << 30, pid, pid}))
 	if err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a process that is gone: %v", err)
 	}

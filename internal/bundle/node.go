@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -30,10 +28,12 @@ func Node(procfs string) Part {
 	return Part{Name: "node", Gather: func(_ context.Context, add Add) error {
 		var errs []error
 		for _, name := range nodeFiles {
-			b, err := os.ReadFile(filepath.Join(procfs, name))
-			if err == nil {
+			b, err := proc.Read(filepath.Join(procfs, name), maxMountBytes)
+			switch proc.OutcomeOf(err) {
+			case "":
 				add("node/"+name+".txt", b)
-			} else if !errors.Is(err, fs.ErrNotExist) {
+			case proc.Absent: // this kernel does not have it
+			default:
 				errs = append(errs, err)
 			}
 		}

@@ -15,7 +15,10 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-const maxThreads, maxFDs = 2000, 4096 // of one process
+const (
+	maxThreads = 2000 // of one process
+	maxFDs     = 4096
+)
 
 // Involved returns the processes that a diagnosis is about: those of the wait chain,
 // the runtime, its stuck shims and old helpers, the kubelet, and plegd.
@@ -40,9 +43,9 @@ func Involved(s *facts.Snapshot) (pids []int) {
 
 // Processes is the part of some processes, a file for each: status, threads with wait
 // channels and stacks, open files, and the files of its cgroup at every level.
-func Processes(procfs, sysfs string, pids []int) Part {
+func Processes(table *proc.Table, sysfs string, pids []int) Part {
 	return Part{Name: "processes", Gather: func(ctx context.Context, add Add) error {
-		tree := proc.NewCgroupTree(procfs, sysfs)
+		tree := proc.NewCgroupTree(table.ProcFS, sysfs)
 		seen := map[int]bool{0: true} // of links without a process
 		var errs []error
 		for _, pid := range pids {
@@ -50,39 +53,49 @@ func Processes(procfs, sysfs string, pids []int) Part {
 				continue
 			}
 			seen[pid] = true
-			comm, err := os.ReadFile(filepath.Join(procfs, fmt.Sprint(pid), "comm"))
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			add(fmt.Sprintf("processes/%d-%s.txt", pid, url.PathEscape(strings.TrimSpace(string(comm)))), describe(procfs, pid))
-			paths, err := tree.Of(pid)
-			if err == nil {
-				add(fmt.Sprintf("processes/%d-cgroup.txt", pid), cgroupFiles(tree, paths))
-			}
-			errs = append(errs, err)
+			errs = append(errs, addProcess(table, tree, pid, add))
 		}
 		return errors.Join(errs...)
 	}}
 }
 
+func addProcess(table *proc.Table, tree proc.CgroupTree, pid int, add Add) error {
+	comm, err := proc.Read(proc.Path(table.ProcFS, pid, "comm"), maxFileBytes)
+	if err != nil {
+		return err
+	}
+	add(fmt.Sprintf("processes/%d-%s.txt", pid, url.PathEscape(strings.TrimSpace(string(comm)))), describe(table, pid))
+	paths, err := tree.Of(pid)
+	if err != nil {
+		return err
+	}
+	add(fmt.Sprintf("processes/%d-cgroup.txt", pid), cgroupFiles(tree, paths))
+	return nil
+}
+
 // describe returns the files of one process, without its environment, which holds secrets.
-func describe(procfs string, pid int) []byte {
+func describe(table *proc.Table, pid int) []byte {
 	var b bytes.Buffer
-	dir := filepath.Join(procfs, fmt.Sprint(pid))
+	dir := proc.Path(table.ProcFS, pid, "")
 	for _, name := range []string{"cmdline", "status", "stat", "schedstat", "limits", "io", "cgroup", "oom_score_adj"} {
-		fmt.Fprintf(&b, "== %s\n%s\n\n", name, strings.ReplaceAll(read(dir, name), "\x00", " "))
+		fmt.Fprintf(&b, "== %s\n%s\n\n", name, strings.ReplaceAll(read(table, dir, name), "\x00", " "))
 	}
 	fmt.Fprintln(&b, "== threads: stat, wait channel, system call, kernel stack")
-	for _, task := range list(filepath.Join(dir, "task", "*"), maxThreads) {
-		fmt.Fprintf(&b, "%s\nwchan=%s syscall=%s\n%s\n", read(task, "stat"), read(task, "wchan"), read(task, "syscall"),
-			read(task, "stack"))
+	tids, _ := proc.Numbers(filepath.Join(dir, "task"), maxThreads) // those that are read
+	for _, tid := range tids {
+		task := proc.Path(filepath.Join(dir, "task"), tid, "")
+		fmt.Fprintln(&b, read(table, task, "stat"))
+		writeWait(&b, table, task)
 	}
 	fmt.Fprintln(&b, "\n== open files")
-	for _, fd := range list(filepath.Join(dir, "fd", "*"), maxFDs) {
-		if target, err := os.Readlink(fd); err == nil {
-			fmt.Fprintf(&b, "%s %s\n", filepath.Base(fd), target)
-		}
+	shown := 0
+	err := proc.EachFD(table.ProcFS, pid, func(fd int, link string) bool {
+		fmt.Fprintf(&b, "%d %s\n", fd, link)
+		shown++
+		return shown < maxFDs
+	})
+	if err != nil {
+		fmt.Fprintf(&b, "(%v)\n", err)
 	}
 	return b.Bytes()
 }
@@ -93,9 +106,10 @@ func list(pattern string, limit int) []string {
 	return paths[:min(len(paths), limit)]
 }
 
-// read returns the content of a file, or why it cannot be read.
-func read(dir, name string) string {
-	content, err := os.ReadFile(filepath.Join(dir, name))
+// read returns the content of a file, or why it cannot be read. It does not wait for one that
+// blocks.
+func read(table *proc.Table, dir, name string) string {
+	content, err := table.ReadSlow(filepath.Join(dir, name), maxFileBytes)
 	if err != nil {
 		return "(" + err.Error() + ")"
 	}
@@ -109,7 +123,7 @@ func cgroupFiles(tree proc.CgroupTree, paths proc.Cgroups) []byte {
 	for _, controller := range []string{"memory", "cpu", "pids", "io", "freezer"} {
 		for dir := range tree.Up(paths, controller) {
 			for _, name := range list(filepath.Join(dir, "*.*"), maxFDs) {
-				content, err := os.ReadFile(name)
+				content, err := proc.Read(name, maxFileBytes)
 				if err == nil && len(content) > 0 && !seen[name] && !strings.Contains(name, "numa_stat") {
 					fmt.Fprintf(&b, "== %s\n%s\n", name, content)
 				}
