@@ -14,6 +14,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/internal/stacks"
 )
 
 const (
@@ -35,6 +36,7 @@ func (d *Daemon) followChain(ctx context.Context) error {
 	var last facts.Symptom // zero for none
 	var next time.Time
 	failed := ""
+	inside := &stacks.Inside{Reader: stacks.Reader{Table: d.sources.Table}}
 	return d.pace.each(ctx, func() {
 		if round.Busy() {
 			return
@@ -56,7 +58,9 @@ func (d *Daemon) followChain(ctx context.Context) error {
 		}
 		next = time.Now().Add(exploreEvery)
 		s := d.symptom(f, v, last)
-		c, err := round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) { return e.Explore(ctx, s), nil })
+		c, err := round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) {
+			return inside.Complete(ctx, e.Explore(ctx, s), s.Symptom, stacks.Targets(f)), nil
+		})
 		if err == nil {
 			d.publishChain(c)
 		} else if ctx.Err() == nil {
