@@ -2,7 +2,6 @@ package stacks
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -101,7 +100,7 @@ func (r *Report) complete(c facts.Chain, made time.Time) facts.Chain {
 	}
 	h := lock.Holder
 	c.Links = slices.Insert(c.Links, 1, facts.Link{
-		Kind: facts.KindCall, Name: cmp.Or(h.Request, fmt.Sprintf("goroutine %d", h.Goroutine)), State: facts.LinkUnanswered,
+		Kind: facts.KindCall, Name: h.name(), State: facts.LinkUnanswered,
 		Since: made.Add(-seconds(h.WaitedSeconds)), Evidence: "holds " + lock.Name + "; " + h.Wait + h.duration(),
 	})
 	return c

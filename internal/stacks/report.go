@@ -47,7 +47,9 @@ type Lock struct {
 type Holder struct {
 	Goroutine int `json:"goroutine"`
 	// Request is the request that it serves, "" for none.
-	Request       string  `json:"request,omitempty"`
+	Request string `json:"request,omitempty"`
+	// Function is where it has the lock.
+	Function      string  `json:"function"`
 	WaitedSeconds float64 `json:"waited_seconds"` // in its present wait, in whole minutes
 	Wait          string  `json:"wait"`
 	Evidence      string  `json:"evidence"`
@@ -108,12 +110,12 @@ func (d *Dump) lockWords(l *lockGroup, holds *candidate) string {
 	if holds == nil {
 		return text
 	}
-	return text + ", held by " + cmp.Or(d.requestOf(holds.goroutine), fmt.Sprintf("goroutine %d", holds.goroutine.ID))
+	return text + ", held by " + cmp.Or(d.requestOf(holds.goroutine), holds.frame.Short())
 }
 
 func (d *Dump) describe(c *candidate, lockWords map[int]string) *Holder {
 	return &Holder{
-		Goroutine: c.goroutine.ID, Request: plain.Text(d.requestOf(c.goroutine)), WaitedSeconds: c.goroutine.Waited.Seconds(),
+		Goroutine: c.goroutine.ID, Function: plain.Text(c.frame.Short()), Request: plain.Text(d.requestOf(c.goroutine)), WaitedSeconds: c.goroutine.Waited.Seconds(),
 		Wait: plain.Text(cmp.Or(lockWords[c.goroutine.ID], c.goroutine.wait())), Evidence: plain.Text(c.evidence),
 	}
 }
@@ -143,9 +145,12 @@ func (r Request) String() string {
 	return fmt.Sprintf("%s for %s, %s", r.Name, age(seconds(r.WaitedSeconds)), r.Wait)
 }
 
+// name is the request that the holder serves, else the function in which it has the lock.
+func (h Holder) name() string { return cmp.Or(h.Request, h.Function) }
+
 // String describes a holder as String of Request does.
 func (h Holder) String() string {
-	return Request{Name: cmp.Or(h.Request, "work of its own"), WaitedSeconds: h.WaitedSeconds, Wait: h.Wait}.String()
+	return Request{Name: h.name(), WaitedSeconds: h.WaitedSeconds, Wait: h.Wait}.String()
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

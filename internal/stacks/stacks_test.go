@@ -37,6 +37,13 @@ func TestDumps(t *testing.T) {
 			"2 wait for the lock of container.(*statusStorage), the longest for less than 1 min: ListContainers x2",
 			"held by goroutine 346: UpdateContainerResources for less than 1 min, waits for its call to a shim (Update)",
 		}},
+		{"containerd-1.6-frozen-root.txt", 10, []string{
+			"3 wait for the lock of metadata.(*DB), the longest for less than 1 min: RunPodSandbox x3",
+			"held by goroutine 10: metadata.(*DB).GarbageCollect for less than 1 min, in the system call pwrite in bbolt.(*Tx).write",
+		}},
+		{"containerd-1.6-shim-stopped.txt", 0, []string{
+			"StopContainer for less than 1 min, waits for its call to a shim (Kill)", "0 contended locks",
+		}},
 		{"crio-log-pipe.txt", 581, []string{
 			"held by goroutine 581: Status for 1 min, in the system call write in logrus.(*Entry).write",
 			"ListPodSandbox for 1 min, waits for a lock in logrus.(*Entry).log, held by Status",
