@@ -26,7 +26,8 @@ func (d *Dump) holder(l *lockGroup) (holds *candidate, unproven string) {
 	if w.mutex == 0 && w.owner == 0 {
 		return nil, "the dump does not show which mutex it is"
 	}
-	if w.mutex == 0 && d.ownsGoroutines(w.ownerType, w.owner) {
+	service := d.ownsGoroutines(w.ownerType, w.owner)
+	if w.mutex == 0 && service {
 		return nil, fmt.Sprintf("the mutex may belong to anything that %s reaches", short(w.ownerType))
 	}
 	found := d.candidates(l)
@@ -39,6 +40,9 @@ func (d *Dump) holder(l *lockGroup) (holds *candidate, unproven string) {
 	c := found[0]
 	if c.weak != "" {
 		return nil, fmt.Sprintf("goroutine %d may hold it (%s), but %s", c.goroutine.ID, c.frame.Short(), c.weak)
+	}
+	if service && c.frame.Func != w.caller.Func {
+		return nil, fmt.Sprintf("goroutine %d may hold it (%s), but many work with that value", c.goroutine.ID, c.frame.Short())
 	}
 	if c.goroutine.Waited < l.oldest {
 		return nil, fmt.Sprintf("goroutine %d may hold it (%s), but has waited for less time than the others",
@@ -63,14 +67,14 @@ func goroutineList(found []candidate) string {
 // parts of their own locks: its pointer does not say which of them is meant.
 func (d *Dump) ownsGoroutines(typ string, owner uint64) bool {
 	return slices.ContainsFunc(d.Goroutines, func(g Goroutine) bool {
-		if strings.HasPrefix(g.CreatedBy, typ+".") {
+		if typ != "" && strings.HasPrefix(g.CreatedBy, typ+".") {
 			return true
 		}
-		if len(g.Frames) == 0 {
+		if owner == 0 || len(g.Frames) == 0 {
 			return false
 		}
 		bottom := g.Frames[len(g.Frames)-1]
-		return bottom.Receiver() == typ && bottom.hasWord(owner, true)
+		return bottom.Receiver() != "" && bottom.hasWord(owner, true)
 	})
 }
 

@@ -52,6 +52,14 @@ func (s *store) loop(c chan struct{}) {
 	s.calls++
 }
 
+// serve starts a background task.
+//
+//go:noinline
+func (s *store) serve(c chan struct{}) {
+	go func() { <-c }()
+	s.calls++
+}
+
 //go:noinline
 func (s *store) size() {
 	s.rw.RLock()
@@ -202,6 +210,13 @@ func TestLive(t *testing.T) {
 			s.run(func() { s.size() })
 			s.started++
 			go s.loop(s.release)
+			s.settled()
+		}},
+		"a service, by the address of its lock": {says: "many work with that value", start: func(s *scene) {
+			s.run(func() { s.update(s.hold) })
+			s.run(func() { s.updateAfter(nothing) })
+			s.started++
+			s.serve(s.release)
 			s.settled()
 		}},
 		"recursion": {says: "may wait for itself", start: func(s *scene) {

@@ -44,6 +44,9 @@ func TestDumps(t *testing.T) {
 		{"containerd-1.6-shim-stopped.txt", 0, []string{
 			"StopContainer for less than 1 min, waits for its call to a shim (Kill)", "0 contended locks",
 		}},
+		{"dockerd-20.10-stop.txt", 0, []string{
+			"postContainersStop for less than 1 min, waits for its call to containerd (Kill)", "holder not proven",
+		}},
 		{"crio-log-pipe.txt", 581, []string{
 			"held by goroutine 581: Status for 1 min, in the system call write in logrus.(*Entry).write",
 			"ListPodSandbox for 1 min, waits for a lock in logrus.(*Entry).log, held by Status",

@@ -3,6 +3,7 @@ package stacks
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -64,25 +65,56 @@ func (d *Dump) goroutine(id int) *Goroutine {
 	return nil
 }
 
-// peers describe waits for another process by the function that waits. The first group of an
-// expression, where there is one, is the call.
-var peers = []struct {
+// peer describes waits for another process by a function on the stack. The first group of
+// the expression, where there is one, is the call.
+type peer struct {
 	function *regexp.Regexp
 	words    string
-}{
-	{regexp.MustCompile(`(?:runtime/v2/task|runtime/task/v\d)\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a shim"},
-	{regexp.MustCompile(`containerd/nri/pkg/api\.\(\*\w*[cC]lient\)\.(\w+)$`), "an NRI plugin"},
-	{regexp.MustCompile(`services/snapshots/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a snapshotter"},
-	{regexp.MustCompile(`containerd/(?:v2/)?api/services/\w+/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to containerd"},
-	{regexp.MustCompile(`containernetworking/cni/libcni\.\(\*CNIConfig\)\.(\w+)$`), "a CNI plugin"},
-	{regexp.MustCompile(`containerd/go-runc\.\(\*Runc\)\.(\w+)$`), "runc"},
-	{regexp.MustCompile(`cri-o/internal/oci\.\(\*runtimeOCI\)\.(\w+)$`), "the OCI runtime"},
-	{regexp.MustCompile(`(?:remotes/docker|containers/image/v5/docker|distribution/registry/client)\.`), "a registry"},
-	{regexp.MustCompile(`^os/exec\.\(\*Cmd\)\.(?:Wait|Run|Output|CombinedOutput)$`), "a program that it has started"},
-	{regexp.MustCompile(`^os\.\(\*Process\)\.(?:Wait|wait|pidfdWait|blockUntilWaitable)$`), "a program that it has started"},
-	{regexp.MustCompile(`^net/http\.\(\*response\)\.[wW]rite$`), "its client to read"},
-	{regexp.MustCompile(`^net/http\.\(\*Client\)\.do$`), "a web server"},
-	{regexp.MustCompile(`^google\.golang\.org/grpc\.\(\*ClientConn\)\.Invoke$`), "a gRPC server"},
+}
+
+// programWait matches the functions that wait for a program to end.
+var programWait = regexp.MustCompile(`^os/exec\.\(\*Cmd\)\.(?:Wait|Run|Output|CombinedOutput)$|^os\.\(\*Process\)\.(?:Wait|wait|pidfdWait|blockUntilWaitable)$`)
+
+// peers are searched in this order: what is said by an earlier table is more exact.
+var peers = [][]peer{
+	{
+		{regexp.MustCompile(`(?:runtime/v2/task|runtime/task/v\d)\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a shim"},
+		{regexp.MustCompile(`containerd/nri/pkg/api\.\(\*\w*[cC]lient\)\.(\w+)$`), "an NRI plugin"},
+		{regexp.MustCompile(`services/snapshots/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a snapshotter"},
+		{regexp.MustCompile(`containerd/(?:v2/)?api/services/\w+/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to containerd"},
+		{regexp.MustCompile(`containernetworking/cni/libcni\.\(\*CNIConfig\)\.(\w+)$`), "a CNI plugin"},
+		{regexp.MustCompile(`containerd/go-runc\.\(\*Runc\)\.(\w+)$`), "runc"},
+		{regexp.MustCompile(`(?:remotes/docker|containers/image/v5/docker|distribution/registry/client)\.`), "a registry"},
+	},
+	{
+		{programWait, "a program that it has started"},
+		{regexp.MustCompile(`^net/http\.\(\*response\)\.[wW]rite$`), "its client to read"},
+		{regexp.MustCompile(`^net/http\.\(\*Client\)\.do$`), "a web server"},
+		{regexp.MustCompile(`^google\.golang\.org/grpc\.\(\*ClientConn\)\.Invoke$`), "a gRPC server"},
+	},
+}
+
+// peerWords describes the process that a goroutine waits for, "" for none that is known.
+func (g *Goroutine) peerWords() string {
+	for _, table := range peers {
+		for _, f := range g.ownFrames() {
+			for _, p := range table {
+				if m := p.function.FindStringSubmatch(f.Func); m != nil {
+					return p.words + call(m)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// ownFrames are the frames above the handler of a request.
+func (g *Goroutine) ownFrames() []Frame {
+	handler := slices.IndexFunc(g.Frames, func(f Frame) bool { return rpcHandler.MatchString(f.Func) })
+	if handler < 0 {
+		return g.Frames
+	}
+	return g.Frames[:handler]
 }
 
 // wait describes what a goroutine waits for, apart from locks.
@@ -91,15 +123,8 @@ func (g *Goroutine) wait() string {
 	case "running", "runnable":
 		return "runs in " + g.function()
 	}
-	for _, f := range g.Frames {
-		if rpcHandler.MatchString(f.Func) {
-			break
-		}
-		for _, p := range peers {
-			if m := p.function.FindStringSubmatch(f.Func); m != nil {
-				return "waits for " + p.words + call(m)
-			}
-		}
+	if words := g.peerWords(); words != "" {
+		return "waits for " + words
 	}
 	if g.State == "syscall" {
 		return fmt.Sprintf("in the system call %s in %s", g.systemCall(), g.function())
