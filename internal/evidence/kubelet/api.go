@@ -29,6 +29,10 @@ const (
 	// stalledAfter is the number of unanswered retransmissions in a row from which a
 	// connection is stalled: about 1.5 s.
 	stalledAfter = 3
+	// silentAfter is how long a server has acknowledged nothing, with bytes to acknowledge,
+	// until its connection is stalled: without a route nothing is sent again. A kubelet renews
+	// its lease every 10 s.
+	silentAfter = 12 * time.Second
 	// connectsAfter is how long after its start a kubelet is connected at the latest.
 	connectsAfter = 30 * time.Second
 )
@@ -266,7 +270,10 @@ func (a *API) sockets(ctx context.Context, pid int) ([]proc.TCPSocket, error) {
 }
 
 // works reports whether a connection is established and answered.
-func works(s proc.TCPSocket) bool { return s.State == proc.Established && s.Retransmits < stalledAfter }
+func works(s proc.TCPSocket) bool {
+	silent := s.Unacked > 0 && s.LastAck >= silentAfter
+	return s.State == proc.Established && s.Retransmits < stalledAfter && !silent
+}
 
 // follow describes the connections, and follows since when none works.
 func (a *API) follow(found []proc.TCPSocket, out *facts.KubeletAPI, started time.Time) {

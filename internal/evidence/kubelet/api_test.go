@@ -96,6 +96,8 @@ func TestAPIConnections(t *testing.T) {
 func TestFollowConnections(t *testing.T) {
 	good := proc.TCPSocket{State: proc.Established, Unacked: 100, LastAck: time.Second}
 	stalled := proc.TCPSocket{State: proc.Established, Unacked: 2000, Retransmits: 9, LastAck: 25 * time.Second}
+	noRoute := proc.TCPSocket{State: proc.Established, Unacked: 500, LastAck: silentAfter}
+	idle := proc.TCPSocket{State: proc.Established, LastAck: time.Minute}
 	connecting := proc.TCPSocket{State: proc.SynSent, Retransmits: 3}
 	long := time.Now().Add(-time.Hour)
 	for name, tt := range map[string]struct {
@@ -105,6 +107,8 @@ func TestFollowConnections(t *testing.T) {
 	}{
 		"answered":                {[]proc.TCPSocket{good}, long, false},
 		"stalled":                 {[]proc.TCPSocket{stalled}, long, true},
+		"no route, so none again": {[]proc.TCPSocket{noRoute}, long, true},
+		"nothing to acknowledge":  {[]proc.TCPSocket{idle}, long, false},
 		"stalled, and reconnects": {[]proc.TCPSocket{stalled, connecting}, long, true},
 		"one of two is answered":  {[]proc.TCPSocket{stalled, good}, long, false},
 		"not accepted":            {[]proc.TCPSocket{connecting}, long, true},
