@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -32,9 +31,6 @@ const (
 	attrRQLen   = 4 // UNIX_DIAG_RQLEN
 
 	diagMessageLen = 16 // struct unix_diag_msg
-
-	// netlinkBuffer holds the largest piece in which the kernel sends a dump.
-	netlinkBuffer = 32 << 10
 )
 
 // Socket is one unix socket. Attributes that it has not are zero.
@@ -84,36 +80,46 @@ func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
 }
 
 // Pending returns the inodes of the clients' sockets that wait to be accepted at a listener.
-func Pending(ctx context.Context, listener Socket) (clients []uint32, err error) {
+func Pending(ctx context.Context, listener Socket) ([]uint32, error) {
 	request := diagRequest{states: 1 << Listening, inode: listener.Inode, show: showPending, cookie: listener.Cookie}
 	answers, err := request.execute(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
+	var clients []uint32
 	for _, m := range answers {
-		if len(m.Data) < diagMessageLen {
-			return nil, errCutOff
-		}
-		attrs, err := netlink.NewAttributeDecoder(m.Data[diagMessageLen:])
+		found, err := parsePending(m.Data)
 		if err != nil {
-			return nil, fmt.Errorf("sock_diag: %w", err)
+			return nil, err
 		}
-		for attrs.Next() {
-			if attrs.Type() != attrPending {
-				continue
-			}
-			for inodes := attrs.Bytes(); len(inodes) >= 4; inodes = inodes[4:] {
-				clients = append(clients, binary.NativeEndian.Uint32(inodes))
-			}
-		}
-		if err := attrs.Err(); err != nil {
-			return nil, fmt.Errorf("sock_diag: %w", err)
-		}
+		clients = append(clients, found...)
 	}
 	return clients, nil
 }
 
-var errCutOff = errors.New("sock_diag: the kernel's answer is cut off")
+// parsePending decodes the inodes behind struct unix_diag_msg.
+func parsePending(b []byte) ([]uint32, error) {
+	if len(b) < diagMessageLen {
+		return nil, errCutOff
+	}
+	attrs, err := netlink.NewAttributeDecoder(b[diagMessageLen:])
+	if err != nil {
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	var clients []uint32
+	for attrs.Next() {
+		if attrs.Type() != attrPending {
+			continue
+		}
+		for inodes := attrs.Bytes(); len(inodes) >= 4; inodes = inodes[4:] {
+			clients = append(clients, binary.NativeEndian.Uint32(inodes))
+		}
+	}
+	if err := attrs.Err(); err != nil {
+		return nil, fmt.Errorf("sock_diag: %w", err)
+	}
+	return clients, nil
+}
 
 // diagRequest is struct unix_diag_req.
 type diagRequest struct {
@@ -123,32 +129,16 @@ type diagRequest struct {
 
 // execute sends a request and returns the answers. flags are added to those of a request.
 func (r diagRequest) execute(ctx context.Context, flags netlink.HeaderFlags) ([]netlink.Message, error) {
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{MessageBufferSize: netlinkBuffer})
-	if err != nil {
-		return nil, fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
-	}
-	defer func() { _ = conn.Close() }() // nothing is written
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(time.Second)
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
-		return nil, fmt.Errorf("sock_diag: %w", err)
-	}
 	b := [24]byte{unix.AF_UNIX}
 	binary.NativeEndian.PutUint32(b[4:], r.states)
 	binary.NativeEndian.PutUint32(b[8:], r.inode)
 	binary.NativeEndian.PutUint32(b[12:], r.show)
 	binary.NativeEndian.PutUint64(b[16:], r.cookie)
-	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | flags}
-	answers, err := conn.Execute(netlink.Message{Header: header, Data: b[:]})
-	switch {
-	case errors.Is(err, unix.ENOENT):
+	answers, err := sockDiag(ctx, flags, b[:])
+	if errors.Is(err, unix.ENOENT) {
 		return nil, errors.New("sock_diag: this kernel has no unix_diag: modprobe unix_diag")
-	case err != nil:
-		return nil, fmt.Errorf("sock_diag: %w", err)
 	}
-	return answers, nil
+	return answers, err
 }
 
 // parseDiag decodes struct unix_diag_msg and the attributes behind it.
@@ -173,7 +163,8 @@ func parseDiag(b []byte) (Socket, error) {
 		case attrPeer:
 			s.Peer = order.Uint32(v)
 		case attrRQLen:
-			s.RQueue, s.WQueue = order.Uint32(v), order.Uint32(v[4:])
+			s.RQueue = order.Uint32(v)
+			s.WQueue = order.Uint32(v[4:])
 		}
 	}
 	if err := attrs.Err(); err != nil {

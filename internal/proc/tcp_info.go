@@ -3,7 +3,6 @@ package proc
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -16,9 +15,7 @@ const (
 	// SynSent is the state of a TCP socket that has had no answer yet (include/net/tcp_states.h).
 	SynSent = 2
 
-	inetRequestLen = 56 // struct inet_diag_req_v2 of linux/inet_diag.h
-	inetMessageLen = 72 // struct inet_diag_msg
-	inetInfo       = 2  // INET_DIAG_INFO, a struct tcp_info of linux/tcp.h
+	inetInfo = 2 // INET_DIAG_INFO, a struct tcp_info of linux/tcp.h
 	// The places of retransmits and last_ack_recv in struct tcp_info; its length up to the last.
 	infoRetransmits = 2
 	infoLastAck     = 56
@@ -41,23 +38,11 @@ type TCPSocket struct {
 // TCPTo returns the TCP sockets in one of the states of the mask whose other end has a port,
 // in the network namespace of this process.
 func TCPTo(ctx context.Context, port uint16, states uint32) ([]TCPSocket, error) {
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{MessageBufferSize: netlinkBuffer})
-	if err != nil {
-		return nil, fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
-	}
-	defer func() { _ = conn.Close() }() // nothing is written
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(time.Second)
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
-		return nil, fmt.Errorf("sock_diag: %w", err)
-	}
 	var out []TCPSocket
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		found, err := tcpDump(conn, family, port, states)
+		found, err := tcpDump(ctx, family, port, states)
 		if err != nil {
-			return nil, fmt.Errorf("sock_diag: %w", err)
+			return nil, err
 		}
 		out = append(out, found...)
 	}
@@ -65,15 +50,14 @@ func TCPTo(ctx context.Context, port uint16, states uint32) ([]TCPSocket, error)
 }
 
 // tcpDump asks for the sockets of one address family.
-func tcpDump(conn *netlink.Conn, family byte, port uint16, states uint32) ([]TCPSocket, error) {
-	request := make([]byte, inetRequestLen)
+func tcpDump(ctx context.Context, family byte, port uint16, states uint32) ([]TCPSocket, error) {
+	request := make([]byte, tcpRequestLen)
 	request[0] = family
 	request[1] = unix.IPPROTO_TCP
 	request[2] = 1 << (inetInfo - 1)
 	binary.NativeEndian.PutUint32(request[4:], states)
 	binary.BigEndian.PutUint16(request[10:], port) // idiag_dport: the kernel leaves out all others
-	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}
-	answers, err := conn.Execute(netlink.Message{Header: header, Data: request})
+	answers, err := sockDiag(ctx, netlink.Dump, request)
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +76,8 @@ func tcpDump(conn *netlink.Conn, family byte, port uint16, states uint32) ([]TCP
 
 // parseTCP decodes struct inet_diag_msg and the tcp_info behind it.
 func parseTCP(b []byte) (TCPSocket, error) {
-	if len(b) < inetMessageLen {
-		return TCPSocket{}, errors.New("the kernel's answer is cut off")
+	if len(b) < tcpMessageLen {
+		return TCPSocket{}, errCutOff
 	}
 	order := binary.NativeEndian
 	s := TCPSocket{
@@ -101,9 +85,9 @@ func parseTCP(b []byte) (TCPSocket, error) {
 		Local:  netip.AddrPortFrom(inetAddress(b[0], b[8:]), binary.BigEndian.Uint16(b[4:])),
 		Remote: netip.AddrPortFrom(inetAddress(b[0], b[24:]), binary.BigEndian.Uint16(b[6:])),
 	}
-	attrs, err := netlink.NewAttributeDecoder(b[inetMessageLen:])
+	attrs, err := netlink.NewAttributeDecoder(b[tcpMessageLen:])
 	if err != nil {
-		return TCPSocket{}, err
+		return TCPSocket{}, fmt.Errorf("sock_diag: %w", err)
 	}
 	for attrs.Next() {
 		info := attrs.Bytes()
@@ -113,7 +97,10 @@ func parseTCP(b []byte) (TCPSocket, error) {
 		s.Retransmits = int(info[infoRetransmits])
 		s.LastAck = time.Duration(order.Uint32(info[infoLastAck:])) * time.Millisecond
 	}
-	return s, attrs.Err()
+	if err := attrs.Err(); err != nil {
+		return TCPSocket{}, fmt.Errorf("sock_diag: %w", err)
+	}
+	return s, nil
 }
 
 // inetAddress decodes an address of struct inet_diag_sockid.

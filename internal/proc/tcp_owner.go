@@ -3,12 +3,10 @@ package proc
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -23,26 +21,15 @@ const (
 // TCPOwner returns the user that made the TCP socket with these addresses, in the network
 // namespace of this process.
 func TCPOwner(ctx context.Context, local, remote netip.AddrPort) (uid uint32, err error) {
-	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
-	if err != nil {
-		return 0, fmt.Errorf("open a netlink socket for sock_diag: %w (the sandbox must allow AF_NETLINK)", err)
-	}
-	defer func() { _ = conn.Close() }() // nothing is written
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(tcpTimeout)
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
-		return 0, fmt.Errorf("sock_diag: %w", err)
-	}
+	ctx, cancel := context.WithTimeout(ctx, tcpTimeout)
+	defer cancel()
 	id := tcpID(local, remote)
-	header := netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request}
-	answers, err := conn.Execute(netlink.Message{Header: header, Data: tcpRequest(local, id)})
+	answers, err := sockDiag(ctx, 0, tcpRequest(local, id))
 	if err != nil {
-		return 0, fmt.Errorf("sock_diag: the TCP socket %s: %w", local, err)
+		return 0, fmt.Errorf("the TCP socket %s: %w", local, err)
 	}
 	if len(answers) != 1 || len(answers[0].Data) < tcpMessageLen {
-		return 0, errors.New("sock_diag: the kernel's answer is cut off")
+		return 0, errCutOff
 	}
 	found := answers[0].Data
 	// Without a connection from the port the kernel returns a listener on it.
