@@ -292,8 +292,10 @@ func (a *API) follow(found []proc.TCPSocket, out *facts.KubeletAPI, started time
 		}
 		working = working || works(s)
 	}
+	// Without any connection the kubelet may use a proxy, unless it had one before.
+	unknown := a.ackedAt.IsZero() && (len(found) == 0 || out.At.Sub(started) < connectsAfter)
 	switch {
-	case working, a.ackedAt.IsZero() && out.At.Sub(started) < connectsAfter:
+	case working, unknown:
 		a.lostSince = time.Time{}
 	case a.lostSince.IsZero():
 		a.lostSince = out.At
