@@ -132,8 +132,25 @@ func readClient(ctx context.Context, files *namedFiles, set *settings) (apiClien
 		return out, fmt.Errorf("the client certificate: %w", err)
 	}
 	out.notAfter, err = notAfter(content)
-	return out, err
+	if err != nil {
+		return out, err
+	}
+	// Since its certificates rotate, a kubelet uses the newest that it has been issued, and the
+	// one in its kubeconfig may be old.
+	issued, err := files.one(ctx, set.tree, filepath.Join(set.certDir, issuedCertificate))
+	if err != nil {
+		return out, nil //nolint:nilerr // a kubelet without rotation has none
+	}
+	newest, err := notAfter(issued)
+	if err == nil && newest.After(out.notAfter) {
+		out.notAfter = newest
+	}
+	return out, nil
 }
+
+// issuedCertificate is the kubelet's newest client certificate in its --cert-dir
+// (k8s.io/client-go/util/certificate, certificate_store.go).
+const issuedCertificate = "kubelet-client-current.pem"
 
 // clientConfig is a kubeconfig.
 type clientConfig struct {

@@ -52,6 +52,33 @@ func TestReadClient(t *testing.T) {
 	}
 }
 
+// TestIssuedCertificate: the certificate in a kubeconfig may be old, and that counts which was
+// issued last.
+func TestIssuedCertificate(t *testing.T) {
+	older, olderPEM := certificate(t, false, nil, "system:node:n")
+	newer, newerPEM := certificateUntil(t, time.Now().Add(2*time.Hour), false, nil, "system:node:n")
+	for name, tt := range map[string]struct {
+		issued string
+		want   time.Time
+	}{
+		"none issued":   {"", older.Leaf.NotAfter},
+		"not valid":     {"s3cret", older.Leaf.NotAfter},
+		"an issued one": {string(newerPEM), newer.Leaf.NotAfter},
+	} {
+		root := t.TempDir()
+		must.Do(t, os.WriteFile(root+"/kubeconfig", []byte(kubeconfigOf("https://10.0.0.1:6443", "c.pem")), 0o600))
+		must.Do(t, os.WriteFile(root+"/c.pem", olderPEM, 0o600))
+		if tt.issued != "" {
+			must.Do(t, os.WriteFile(root+"/"+issuedCertificate, []byte(tt.issued), 0o600))
+		}
+		set := &settings{kubeconfig: "/kubeconfig", certDir: "/", tree: place{root: root}}
+		got, err := readClient(t.Context(), new(namedFiles), set)
+		if err != nil || !got.notAfter.Equal(tt.want) {
+			t.Errorf("%s: %s, %v, want %s", name, got.notAfter, err, tt.want)
+		}
+	}
+}
+
 // TestAPIConnections follows the connections of this process to a server: one that is
 // answered, none, and one to a server that accepts nothing.
 func TestAPIConnections(t *testing.T) {

@@ -422,13 +422,19 @@ func TestKubeletStarts(t *testing.T) {
 // returns the pair and the certificate as PEM.
 func certificate(t *testing.T, authority bool, parent *tls.Certificate, names ...string) (pair tls.Certificate, asPEM []byte) {
 	t.Helper()
+	return certificateUntil(t, time.Now().Add(time.Hour), authority, parent, names...)
+}
+
+// certificateUntil is certificate with the time at which it expires.
+func certificateUntil(t *testing.T, until time.Time, authority bool, parent *tls.Certificate, names ...string) (pair tls.Certificate, asPEM []byte) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true, IsCA: authority, DNSNames: names,
 	}

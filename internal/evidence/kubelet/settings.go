@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ import (
 const (
 	defaultConfig = "/var/lib/kubelet/config.yaml"
 	fromArguments = "the kubelet's arguments"
+	// defaultCertDir is the default of --cert-dir.
+	defaultCertDir = "/var/lib/kubelet/pki"
 )
 
 // config is one file of the kubelet's configuration, or its arguments.
@@ -39,6 +42,7 @@ type settings struct {
 	facts.KubeletProcess
 
 	kubeconfig string // absolute, "" for none or an unknown one
+	certDir    string // of the certificates that it has been issued
 	tree       place  // the kubelet's files
 }
 
@@ -70,6 +74,7 @@ func (r *settingsReader) read(ctx context.Context, pid int, comm string, argumen
 	}
 	b.arguments(args)
 	out := settings{KubeletProcess: b.done(), tree: tree, kubeconfig: absolute(working, kubeconfig(args))}
+	out.certDir = absolute(working, cmp.Or(proc.ArgValue(args, "cert-dir"), defaultCertDir))
 	out.Standalone = isPlainKubelet(comm) && len(args) > 0 && kubeconfig(args) == ""
 	return out
 }
