@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +94,11 @@ func TestBadInput(t *testing.T) {
 		{[]string{"status", "--control-socket=" + filepath.Join(dir, "none.sock")}, 3, []string{"none.sock"}},
 		{[]string{"reasons", "NoSuchReason"}, 4, []string{"NoSuchReason", "plegd reasons"}},
 		{[]string{"reasons", "ShimStuk"}, 4, []string{"did you mean ShimStuck?"}},
+		{[]string{"drill", "ShimStuk", "--alertmanager=http://127.0.0.1:1"}, 4, []string{"did you mean ShimStuck?"}},
+		{[]string{"drill", "ShimStuck"}, 4, []string{"--alertmanager", "http://HOST:9093"}},
+		{[]string{"drill", "ShimStuck", "--alertmanager=http://127.0.0.1:1", "--for=0"}, 4, []string{"--for", "0s"}},
+		{[]string{"drill", "ShimStuck", "--alertmanager=http://127.0.0.1:1", "--label=x"}, 4, []string{"--label", `"x"`}},
+		{[]string{"drill", "ShimStuck", "--alertmanager=http://127.0.0.1:1"}, 1, []string{"connection refused"}},
 		{[]string{"replay", file}, 3, []string{file}},
 		{[]string{"replay", filepath.Join(dir, "none.json")}, 3, []string{"none.json"}},
 	} {
@@ -450,5 +456,16 @@ func TestSignals(t *testing.T) {
 				t.Errorf("%+v: %d after %s", tt, code, time.Since(start))
 			}
 		})
+	}
+}
+
+// TestDrill posts one alert, and says what and until when.
+func TestDrill(t *testing.T) {
+	posts := 0
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { posts++ }))
+	defer server.Close()
+	code, out, _ := plegd(t, "drill", "runtimefrozen", "--alertmanager="+server.URL, "--node=node-1", "--label=cluster=eu")
+	if code != 0 || posts != 1 || !strings.HasPrefix(out, "DRILL: node-1: RuntimeFrozen: ") || !strings.Contains(out, "It ends at ") {
+		t.Errorf("%d, %d posts: %s", code, posts, out)
 	}
 }

@@ -1,0 +1,145 @@
+package drill
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
+)
+
+// TestAlert: every reason has an alert with the lines of its page, which is marked as a drill.
+func TestAlert(t *testing.T) {
+	start := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
+	for _, r := range health.Reasons() {
+		a := NewAlert(Options{Reason: r, Node: "node-1", Labels: map[string]string{"cluster": "eu", "severity": "page"}, Start: start, For: time.Minute})
+		name := "PLEGReasonWarning"
+		if r.Severity == facts.SeverityCritical {
+			name = "PLEGReasonCritical"
+		}
+		if a.Labels["alertname"] != name || a.Labels["drill"] != "true" || a.Labels["cluster"] != "eu" || a.Labels["severity"] != "page" || a.Labels["instance"] != "node-1:20290" {
+			t.Errorf("%s: labels %v", r.ID, a.Labels)
+		}
+		want := "DRILL: node-1: " + r.ID + ": " + r.Cause + "; next: " + r.NextLine
+		if a.Annotations["summary"] != want || r.Cause == "" || r.NextLine == "" {
+			t.Errorf("%s: the summary is %q, want %q", r.ID, a.Annotations["summary"], want)
+		}
+		if !a.EndsAt.Equal(start.Add(time.Minute)) {
+			t.Errorf("%s: ends at %s", r.ID, a.EndsAt)
+		}
+	}
+	if a := NewAlert(Options{Reason: health.Reasons()[0], Name: "PLEGUnhealthy"}); a.Labels["alertname"] != "PLEGUnhealthy" {
+		t.Errorf("labels %v", a.Labels)
+	}
+}
+
+// TestPost: one request with one alert; an error is one harmless line, and a redirect goes nowhere.
+func TestPost(t *testing.T) {
+	var got []string
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.URL.Path) }))
+	defer elsewhere.Close()
+	for name, tt := range map[string]struct {
+		answer http.HandlerFunc
+		want   string // a part of the error; empty: accepted
+	}{
+		"accepted": {func(w http.ResponseWriter, r *http.Request) {
+			var alerts []Alert
+			err := json.NewDecoder(r.Body).Decode(&alerts)
+			if err != nil || r.URL.Path != "/am/api/v2/alerts" || r.Method != http.MethodPost || len(alerts) != 1 || alerts[0].Labels["drill"] != "true" {
+				w.WriteHeader(http.StatusBadRequest)
+			}
+		}, ""},
+		"refused": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write([]byte("bad label\x1b[2J\n" + strings.Repeat("x", 1<<20)))
+		}, `400 Bad Request: bad label\x1b[2J\n`},
+		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, "302"},
+	} {
+		server := httptest.NewServer(tt.answer)
+		err := Post(t.Context(), server.URL+"/am/", NewAlert(Options{Reason: health.Reasons()[0], Start: time.Now()}))
+		server.Close()
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || len(err.Error()) > 400) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+	if len(got) > 0 {
+		t.Errorf("redirected to %q", got)
+	}
+	for _, bad := range []string{"", "host:9093", "ftp://host", "http://", "http://u:SECRET@", "http://x?y"} {
+		if err := ValidateURL(bad); err == nil || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestAlertmanager: a real Alertmanager, where one is installed, takes the alert, notifies, and
+// resolves it at its end.
+func TestAlertmanager(t *testing.T) {
+	binary, err := exec.LookPath("prometheus-alertmanager")
+	if err != nil {
+		binary, err = exec.LookPath("alertmanager")
+	}
+	if err != nil {
+		t.Skip("no Alertmanager is installed")
+	}
+	messages := make(chan string, 16)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Status string
+			Alerts []Alert
+		}
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		for _, a := range body.Alerts {
+			messages <- body.Status + " " + a.Annotations["summary"]
+		}
+	}))
+	defer hook.Close()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "alertmanager.yml")
+	must.Do(t, os.WriteFile(config, []byte("route: {receiver: hook, group_wait: 0s, group_interval: 1s}\n"+
+		"receivers: [{name: hook, webhook_configs: [{url: '"+hook.URL+"'}]}]\n"), 0o600))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	address := l.Addr().String()
+	_ = l.Close()
+	var log bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), binary, "--config.file="+config, "--storage.path="+dir,
+		"--web.listen-address="+address, "--cluster.listen-address=")
+	cmd.Stderr = &log
+	must.Do(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	alert := NewAlert(Options{Reason: health.Reasons()[0], Node: "node-1", Start: time.Now(), For: 3 * time.Second})
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		err := Post(t.Context(), "http://"+address, alert)
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not accepted: %v\n%s", err, log.String())
+		}
+		alert = NewAlert(Options{Reason: health.Reasons()[0], Node: "node-1", Start: time.Now(), For: 3 * time.Second})
+	}
+	for _, status := range []string{"firing", "resolved"} {
+		select {
+		case got := <-messages:
+			if got != status+" "+alert.Annotations["summary"] {
+				t.Errorf("received %q, want it %s", got, status)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no message that it is %s", status)
+		}
+	}
+}
