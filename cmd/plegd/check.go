@@ -143,6 +143,15 @@ func exitCode(s *facts.Snapshot) int {
 	return exitUnknown
 }
 
+// brief writes what fits a screen and returns the exit code.
+func (d diagnosis) brief(w io.Writer) (int, error) {
+	doc := view.Status(view.Content{Snapshot: d.Snapshot})
+	if d.public != nil {
+		doc = d.public.Document()
+	}
+	return exitCode(d.Snapshot), doc.WriteBrief(w, isTerminal(w), screenHeight(w), "plegd status --full")
+}
+
 // print writes a diagnosis in a format and returns the exit code.
 func (d diagnosis) print(w io.Writer, format, problem string) (int, error) {
 	code := exitCode(d.Snapshot)

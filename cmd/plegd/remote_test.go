@@ -30,7 +30,8 @@ func TestURL(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{&s, []string{"status"}, exitUnhealthy, "Fresh dial"},
+		{&s, []string{"status"}, exitUnhealthy, "First step"},
+		{&s, []string{"status", "--full"}, exitUnhealthy, "Fresh dial"},
 		{view.NewPublic(&s), []string{"status"}, exitUnhealthy, "public summary"},
 		{view.NewPublic(&s), []string{"status", "-o", "json"}, exitUnhealthy, `"public": true`},
 		{view.NewPublic(&s), []string{"check"}, exitUnhealthy, "RuntimeUnresponsive"},

@@ -12,16 +12,19 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/server"
+	"github.com/plegd/plegd/internal/view"
 )
 
 func newStatusCommand() *cobra.Command {
 	var client server.Client
 	var output *string
-	var repeat bool
+	var repeat, full bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the running daemon knows",
-		Long: `Asks the running daemon over its control socket, or with --url over HTTP.
+		Long: `Asks the running daemon over its control socket, or with --url over HTTP. It prints
+what fits a screen of 24 lines; --full adds all steps, the state of each part, the
+calls and the pods.
 
 ` + verdictStatus,
 		Example: `  plegd status
@@ -37,6 +40,9 @@ func newStatusCommand() *cobra.Command {
 				if err != nil {
 					return exitUnknown, err
 				}
+				if *output == "text" && !full {
+					return d.brief(cmd.OutOrStdout())
+				}
 				return d.print(cmd.OutOrStdout(), *output, "")
 			}
 			if repeat {
@@ -46,6 +52,7 @@ func newStatusCommand() *cobra.Command {
 		},
 	}
 	output = outputFlag(cmd, "text", "json")
+	cmd.Flags().BoolVar(&full, "full", false, "print everything, also what does not fit the screen")
 	cmd.Flags().BoolVarP(&repeat, "watch", "w", false, "print it again every second until interrupted")
 	socketFlag(cmd, &client.Socket, "only with --url")
 	urlFlags(cmd, &client)
@@ -70,6 +77,18 @@ func watch(ctx context.Context, out io.Writer, stream bool, show func() (int, er
 			return nil
 		}
 	}
+}
+
+// screenHeight is the height of a terminal without the line of the next prompt.
+func screenHeight(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if ok {
+		_, height, err := term.GetSize(int(f.Fd()))
+		if err == nil && height > 0 {
+			return height - 1
+		}
+	}
+	return view.Screen - 1
 }
 
 func onTerminal(w io.Writer) bool {

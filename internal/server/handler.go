@@ -87,19 +87,18 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 
 // healthz is the node's health: 503 while the kubelet no longer manages pods by its rules.
 func (h *handler) healthz(w http.ResponseWriter, r *http.Request) {
-	v := h.snapshot().Verdict
-	line := string(v.State)
-	message := v.KubeletMessage
-	if v.Reason != "" {
-		line += ": " + v.Reason
+	s := h.snapshot()
+	line := string(s.State)
+	if s.Reason != "" {
+		line += ": " + s.Reason
 	}
 	if !h.full(r) {
-		message = view.PublicMessage(message)
+		s.KubeletMessage = view.PublicMessage(s.KubeletMessage)
 	}
-	if message != "" {
+	if message := view.Message(s); message != "" {
 		line += "\nkubelet: " + plain.Text(message)
 	}
-	writeProbe(w, v.State != facts.StateUnhealthy, line, line)
+	writeProbe(w, s.State != facts.StateUnhealthy, line, line)
 }
 
 // healthy is plegd's own liveness.

@@ -65,12 +65,16 @@ func culpritTerm(s *facts.Snapshot) Row {
 		return out
 	}
 	l := *s.Culprit
-	for _, before := range slices.Backward(s.Chain) {
-		if k := before.Kind; l.Pod == "" && (k == facts.KindContainer || k == facts.KindPod) && before.Name != l.Name {
-			l.Pod = before.Name
+	for _, earlier := range slices.Backward(s.Chain) {
+		named := earlier.Kind == facts.KindContainer || earlier.Kind == facts.KindPod
+		if l.Pod == "" && named && earlier.Name != l.Name {
+			l.Pod = earlier.Name
 		}
 	}
 	out.Text = strings.TrimSpace(Say(string(l.Kind)) + " " + link(&l))
+	if p := s.Facts.Evidence.Process; p != nil && p.PID == l.PID && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs*9/10 {
+		out.Text += fmt.Sprintf(", fds %d of %d", p.OpenFDs, p.MaxFDs)
+	}
 	if s.Symptom != "" {
 		out.Text += "; seen as " + Say(s.Symptom)
 	}

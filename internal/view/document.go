@@ -34,9 +34,10 @@ type Document struct {
 	// Title is the primary reason, or a few words where there is none; Detail is how severe
 	// it is and since when.
 	Title, Detail string
-	// Reason is the ID of the title's reason, if it is one; Meaning explains it.
-	Reason, Meaning string
-	Clock           Clock
+	// Reason is the ID of the title's reason, if it is one; Meaning explains it; Restart says in
+	// one line whether a restart of the runtime helps.
+	Reason, Meaning, Restart string
+	Clock                    Clock
 	// Summary is what the first screen of a terminal has to hold, beside the first section.
 	Summary  []Row
 	Sections []Section

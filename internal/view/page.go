@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"html/template"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -75,7 +76,8 @@ func groups(sections []Section) (out []struct{ Left, Right []Section }) {
 			out = append(out, struct{ Left, Right []Section }{})
 		}
 		g := &out[len(out)-1]
-		if last = s.Column; last == 2 {
+		last = s.Column
+		if last == 2 {
 			g.Right = append(g.Right, s)
 		} else {
 			g.Left = append(g.Left, s)
@@ -84,20 +86,24 @@ func groups(sections []Section) (out []struct{ Left, Right []Section }) {
 	return out
 }
 
-// part is a piece of a text: words, or a command.
+// part is a piece of a text: words, a name, or a command.
 type part struct {
-	Text string
-	Code bool
+	Text          string
+	Code, Command bool
 }
+
+// runnable is the begin of a command, unlike that of a name or a flag. A command has arguments.
+var runnable = regexp.MustCompile(`^[a-z][a-z0-9._-]* [^ ]`)
 
 // parts splits a text at the backticks around its commands.
 func parts(s string) (out []part) {
 	for i, text := range strings.Split(s, "`") {
-		if i > 0 && i%2 == 0 { // after a command, which has a line of its own
+		code := i%2 == 1
+		if len(out) > 0 && out[len(out)-1].Command { // it has a line of its own
 			text = strings.TrimLeft(text, ":,; ")
 		}
 		if text != "" {
-			out = append(out, part{Text: text, Code: i%2 == 1})
+			out = append(out, part{Text: text, Code: code, Command: code && runnable.MatchString(text)})
 		}
 	}
 	return out

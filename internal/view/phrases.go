@@ -59,6 +59,18 @@ func outlook(s *facts.Snapshot) string {
 	return out
 }
 
+// Message is what the kubelet writes into the node's status, and whether it has. A forecast is
+// marked as such.
+func Message(s *facts.Snapshot) string {
+	switch {
+	case s.KubeletMessage == "" || !s.NodeReady:
+		return s.KubeletMessage
+	case s.RulesFailIn != nil && *s.RulesFailIn <= 0:
+		return "with the next status update: " + s.KubeletMessage
+	}
+	return "will be: " + s.KubeletMessage
+}
+
 func managing(s *facts.Snapshot) string {
 	switch {
 	case s.RulesFailIn == nil:

@@ -3,6 +3,7 @@ package view
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -37,9 +38,10 @@ func Status(c Content) *Document {
 	r := reason(primary.ID)
 	d := &Document{
 		Node: Say(s.Node), State: facts.State(Say(string(s.State))), Title: headlines[s.State],
-		Reason: r.ID, Meaning: r.Meaning, Clock: newClock(s), Version: Say(s.PlegdVersion), At: s.At, Live: true,
+		Reason: r.ID, Meaning: r.Meaning, Restart: restart(r.Restart), Clock: newClock(s), Version: Say(s.PlegdVersion), At: s.At, Live: true,
 	}
-	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(s.Steps), Column: 1}
+	steps := withoutNext(s.Steps, s.Next)
+	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(steps), Column: 1}
 	if r.ID != "" {
 		todo.Note = "Does restarting the runtime help? " + r.Restart
 	}
@@ -52,7 +54,7 @@ func Status(c Content) *Document {
 		culpritTerm(s),
 		Row{Label: "Predicted", Text: outlook(s)},
 		Row{Label: "Kubelet", Text: kubelet(s)},
-		Row{Label: "Message", Text: Say(s.KubeletMessage)},
+		Row{Label: "Message", Text: Say(Message(s))},
 		Row{Label: "Next", Text: Say(s.Next)},
 	)
 	also := Section{ID: "others", Title: "Also active", Kind: Items}
@@ -68,6 +70,39 @@ func Status(c Content) *Document {
 		Incidents(c.Incidents[:min(len(c.Incidents), maxIncidents)]),
 	)
 	return d
+}
+
+// restart is the first sentence after yes, no or maybe.
+func restart(text string) string {
+	answer, rest, _ := strings.Cut(text, ". ")
+	why, _, _ := strings.Cut(rest, ". ")
+	return strings.TrimSuffix(strings.TrimSuffix(answer, ".")+": "+strings.TrimSuffix(why, "."), ": ")
+}
+
+// withoutNext leaves out of the steps what Next says: the first sentence of a step whose commands
+// are all in Next.
+func withoutNext(steps []string, next string) []string {
+	var out []string
+	for _, step := range steps {
+		if repeats(step, next) {
+			_, step, _ = strings.Cut(step, ". ")
+		}
+		if step != "" {
+			out = append(out, step)
+		}
+	}
+	return out
+}
+
+// repeats reports whether a step has commands, and all of them are in next.
+func repeats(step, next string) bool {
+	commands := command.FindAllString(step, -1)
+	for _, c := range commands {
+		if !strings.Contains(next, c) {
+			return false
+		}
+	}
+	return len(commands) > 0
 }
 
 func severity(s *facts.Snapshot, a facts.Active) string {

@@ -13,9 +13,10 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 )
 
-// columns is the width of the text, which only commands and long words exceed, labelWidth
-// that of the labels on its left.
-const columns, labelWidth = 80, 11
+const (
+	columns    = 80 // width of the text, which only commands and long words exceed
+	labelWidth = 11 // of the labels on its left
+)
 
 type writer struct {
 	bytes.Buffer
@@ -25,28 +26,21 @@ type writer struct {
 // WriteIncidents writes a list of incidents for a terminal.
 func WriteIncidents(w io.Writer, list []incident.Summary) error {
 	var t writer
-	s := Incidents(list)
-	if t.table(&s); len(list) == 0 {
-		t.Reset()
+	if len(list) == 0 {
 		t.WriteString("no incidents\n")
+	} else {
+		s := Incidents(list)
+		t.table(&s)
 	}
 	_, err := t.WriteTo(w)
 	return err
 }
 
-// WriteText writes a document for a person at a terminal, with colors if color is true. The
-// most urgent facts come first, so that a screen of 24 lines is enough. Nothing in it can
-// command the terminal: all text from outside has been escaped.
+// WriteText writes a whole document for a person at a terminal, with colors if color is true.
+// Nothing in it can command the terminal: all text from outside has been escaped.
 func (d *Document) WriteText(w io.Writer, color bool) error {
 	t := &writer{color: color}
-	t.WriteString(t.paint(stateColors[d.State], strings.ToUpper(string(d.State))) + ": " + t.paint(bold, d.Title))
-	if d.Detail != "" {
-		t.WriteString(" (" + d.Detail + ")")
-	}
-	if d.Node != "" {
-		t.WriteString(" on " + d.Node)
-	}
-	t.WriteString("\n")
+	t.headline(d)
 	t.rows(&Section{Kind: Terms, Rows: d.Summary})
 	for i := range d.Sections {
 		s := &d.Sections[i]
@@ -67,32 +61,29 @@ func (d *Document) WriteText(w io.Writer, color bool) error {
 	return err
 }
 
+func (t *writer) headline(d *Document) {
+	t.WriteString(t.paint(stateColors[d.State], strings.ToUpper(string(d.State))) + ": " + t.paint(bold, d.Title))
+	if d.Detail != "" {
+		t.WriteString(" (" + d.Detail + ")")
+	}
+	if d.Node != "" {
+		t.WriteString(" on " + d.Node)
+	}
+	t.WriteString("\n")
+}
+
 // rows writes the lines of a section that is no table, and its note.
 func (t *writer) rows(s *Section) {
 	indent := "  "
 	if s.Kind == Terms || s.Kind == Steps {
 		indent = strings.Repeat(" ", labelWidth)
 	}
+	sub := indent + "- "
+	if s.Kind == Items {
+		sub = "    - "
+	}
 	for i, r := range s.Rows {
-		bullet, text, sub := indent, r.Text, indent+"- "
-		switch s.Kind {
-		case Terms:
-			bullet = fmt.Sprintf("%-*s ", labelWidth-1, r.Label)
-		case Steps:
-			text = unbroken(fmt.Sprintf("%d. ", i+1)) + text
-		case Chain:
-			if bullet += strings.Repeat("  ", min(i, 7)); i > 0 {
-				bullet += "-> "
-			}
-			if text = r.Label + " " + text; r.Mark == MarkCulprit {
-				text += "  <== culprit"
-			}
-		case Items:
-			bullet, sub = "  - ", "    - "
-			if r.Label != "" {
-				text = r.Label + " (" + text + ")"
-			}
-		}
+		bullet, text := rowText(s.Kind, i, &r)
 		t.paragraph(bullet, text)
 		for _, line := range r.Sub {
 			t.paragraph(sub, line)
@@ -101,6 +92,34 @@ func (t *writer) rows(s *Section) {
 	if s.Note != "" {
 		t.paragraph(indent, s.Note)
 	}
+}
+
+// rowText returns a row of a section, and what stands before it.
+func rowText(kind Kind, i int, r *Row) (bullet, text string) {
+	switch kind {
+	case Terms:
+		return fmt.Sprintf("%-*s ", labelWidth-1, r.Label), r.Text
+	case Steps:
+		return strings.Repeat(" ", labelWidth), unbroken(fmt.Sprintf("%d. ", i+1)) + r.Text
+	case Chain:
+		bullet = "  " + strings.Repeat("  ", min(i, 7))
+		if i > 0 {
+			bullet += "-> "
+		}
+		return bullet, chainText(r)
+	}
+	if r.Label != "" {
+		return "  - ", r.Label + " (" + r.Text + ")"
+	}
+	return "  - ", r.Text
+}
+
+func chainText(r *Row) string {
+	text := r.Label + " " + r.Text
+	if r.Mark == MarkCulprit {
+		text += "  <== culprit"
+	}
+	return text
 }
 
 // The colors, as SGR parameters.
@@ -144,7 +163,8 @@ func wrap(s string, width int) (lines []string) {
 	line := ""
 	for word := range strings.FieldsSeq(s) {
 		if line != "" && utf8.RuneCountInString(line+" "+word) > width {
-			lines, line = append(lines, line), ""
+			lines = append(lines, line)
+			line = ""
 		}
 		line = strings.TrimPrefix(line+" "+word, " ")
 	}
