@@ -102,7 +102,7 @@ func (m *Metrics) RelistDone(duration time.Duration, ok bool) {
 }
 
 // Recent returns the relists and verdicts of the last minutes, for the page.
-func (m *Metrics) Recent(end time.Time) []view.RelistBin { return m.history.At(end) }
+func (m *Metrics) Recent(end time.Time) []view.RelistBin { return m.history.Bins(end) }
 
 // Restore adds the bins of an earlier process to Recent, the last one of which was written
 // at written.

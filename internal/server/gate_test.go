@@ -88,7 +88,7 @@ func TestHealthIsReserved(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			tt.attack(ctx, l.Addr().String())
-			for range 5 {
+			for range 2 {
 				for _, path := range []string{view.PathHealthy, view.PathReady, view.PathHealthz} {
 					probe(t, "http://"+l.Addr().String()+path)
 				}

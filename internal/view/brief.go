@@ -23,11 +23,11 @@ type block struct {
 }
 
 // WriteBrief writes what the first minute needs, in at most height lines of 80 columns: verdict,
-// culprit, countdown, evidence, chain, next step and first step. more is how to get the rest.
-func (d *Document) WriteBrief(w io.Writer, color bool, height int, more string) error {
+// culprit, countdown, evidence, chain, next step and first step. moreBy is how to get the rest.
+func (d *Document) WriteBrief(w io.Writer, color bool, height int, moreBy string) error {
 	t := &writer{color: color}
 	t.headline(d)
-	for _, b := range fit(d.blocks(more), height-1) {
+	for _, b := range fit(d.blocks(moreBy), height-1) {
 		for n, line := range b.render() {
 			label := ""
 			if n == 0 {
@@ -70,7 +70,7 @@ func fit(blocks []block, height int) []block {
 }
 
 // blocks are the parts of the brief text, the most urgent first.
-func (d *Document) blocks(more string) []block {
+func (d *Document) blocks(moreBy string) []block {
 	summary := map[string]string{}
 	for _, r := range d.Summary {
 		summary[r.Label] = r.Text
@@ -104,7 +104,7 @@ func (d *Document) blocks(more string) []block {
 		term("Restart?", d.Restart, 1),
 		optional(term("Kubelet", summary["Kubelet"], 1)),
 		term("Note", summary["Note"], 2),
-		optional(term("More", more, 1)),
+		optional(term("More", moreBy, 1)),
 	)
 }
 

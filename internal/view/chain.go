@@ -20,14 +20,14 @@ func chain(s *facts.Snapshot) Section {
 	}
 	for i := range s.Chain {
 		l := &s.Chain[i]
-		row := Row{Label: Say(string(l.Kind)), Text: link(l)}
+		row := Row{Label: Printable(string(l.Kind)), Text: link(l)}
 		if s.ChainEnd == "" && i == len(s.Chain)-1 {
 			row.Mark = MarkCulprit
 		}
 		out.Rows = append(out.Rows, row)
 	}
 	if s.ChainEnd != "" {
-		out.Note = "No further: " + Say(s.ChainEnd) + "."
+		out.Footnote = "No further: " + Printable(s.ChainEnd) + "."
 	}
 	return out
 }
@@ -37,19 +37,19 @@ const shownID = 13
 
 // link names a link, without its kind, and its state.
 func link(l *facts.Link) string {
-	who := Say(l.Name)
+	who := Printable(l.Name)
 	if l.PID != 0 {
 		who += fmt.Sprintf(" (pid %d)", l.PID)
 	}
 	if l.Pod != "" {
-		who += " of pod " + Say(l.Pod)
+		who += " of pod " + Printable(l.Pod)
 	}
 	if l.RuntimeID != "" && l.RuntimeID != l.Name {
-		who += " id " + Say(l.RuntimeID[:min(len(l.RuntimeID), shownID)])
+		who += " id " + Printable(l.RuntimeID[:min(len(l.RuntimeID), shownID)])
 	}
-	does := Say(string(l.State))
+	does := Printable(string(l.State))
 	if l.Evidence != "" {
-		does = Say(l.Evidence)
+		does = Printable(l.Evidence)
 	}
 	return strings.TrimPrefix(strings.TrimSpace(who)+": "+does, ": ")
 }
@@ -71,12 +71,12 @@ func culpritTerm(s *facts.Snapshot) Row {
 			l.Pod = earlier.Name
 		}
 	}
-	out.Text = strings.TrimSpace(Say(string(l.Kind)) + " " + link(&l))
+	out.Text = strings.TrimSpace(Printable(string(l.Kind)) + " " + link(&l))
 	if p := s.Facts.Evidence.Process; p != nil && p.PID == l.PID && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs*9/10 {
 		out.Text += fmt.Sprintf(", fds %d of %d", p.OpenFDs, p.MaxFDs)
 	}
 	if s.Symptom != "" {
-		out.Text += "; seen as " + Say(s.Symptom)
+		out.Text += "; seen as " + Printable(s.Symptom)
 	}
 	return out
 }

@@ -41,9 +41,9 @@ type Document struct {
 	// Summary is what the first screen of a terminal has to hold, beside the first section.
 	Summary  []Row
 	Sections []Section
-	// Version is plegd's, At the present. A live document changes.
+	// Version is plegd's, Taken the time of its facts. A live document changes.
 	Version string
-	At      time.Time
+	Taken   time.Time
 	Live    bool
 }
 
@@ -52,10 +52,10 @@ type Clock struct {
 	// Big is the time left, or a word in its place; Small explains it.
 	Big   string
 	Small []string
-	// Age is the age of Of, which the deciding rule watches; Limit is that rule's limit. A
+	// Age is the age of Watched, which the deciding rule watches; Limit is that rule's limit. A
 	// Limit of 0 means that there is nothing to measure.
 	Age, Limit time.Duration
-	Of         string
+	Watched    string
 }
 
 // Kind is how the lines of a section are laid out.
@@ -75,10 +75,10 @@ type Section struct {
 	ID, Title string
 	Kind      Kind
 	// Heads are the heads of a table's columns. The first one stands for the title.
-	Heads []string
-	Rows  []Row
-	Note  string // follows the lines
-	Plot  *Plot  // drawn by the page only
+	Heads    []string
+	Rows     []Row
+	Footnote string // follows the lines
+	Plot     *Plot  // drawn by the page only
 	// Column is the half of a wide screen in which the section stands; 0 for all of it.
 	Column int
 }
@@ -111,7 +111,7 @@ func terms(lines ...Row) (out []Row) {
 
 // items returns a row for each text.
 func items(texts []string) (out []Row) {
-	for _, t := range said(texts) {
+	for _, t := range printables(texts) {
 		out = append(out, Row{Text: t})
 	}
 	return out
@@ -142,12 +142,12 @@ func joined(parts ...string) string {
 // runtime may say more; /api/v1/status has all of it.
 const maxText = 700
 
-// Say makes a text from outside fit to be shown to a person.
-func Say(s string) string { return shorten(plain.Text(s), maxText) }
+// Printable makes a text from outside fit to be shown to a person.
+func Printable(s string) string { return shorten(plain.Text(s), maxText) }
 
-func said(texts []string) (out []string) {
+func printables(texts []string) (out []string) {
 	for _, t := range texts {
-		out = append(out, Say(t))
+		out = append(out, Printable(t))
 	}
 	return out
 }

@@ -13,7 +13,7 @@ func TestHistory(t *testing.T) {
 	start := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
 	h := NewHistory(start)
 	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
-	last := func(now float64, n int) []RelistBin { return h.At(at(now))[HistoryBins-n:] }
+	last := func(now float64, n int) []RelistBin { return h.Bins(at(now))[HistoryBins-n:] }
 	h.Add(at(1), time.Millisecond, true)
 	h.Add(at(2), 7*time.Millisecond, true)
 	h.Add(at(3), 2*time.Millisecond, false)
@@ -29,15 +29,15 @@ func TestHistory(t *testing.T) {
 	if diff := cmp.Diff([]RelistBin{{Slowest: 3 * time.Millisecond, Relists: 1}}, last(602, 1)); diff != "" {
 		t.Error(diff)
 	}
-	if first := h.At(at(602))[0]; first != (RelistBin{}) {
+	if first := h.Bins(at(602))[0]; first != (RelistBin{}) {
 		t.Errorf("a bin of ten minutes ago is still there: %v", first)
 	}
 	// A restart that takes 20 s leaves a gap of four bins.
-	saved, again := h.At(at(602)), NewHistory(at(622))
+	saved, again := h.Bins(at(602)), NewHistory(at(622))
 	again.Restore(at(602), saved)
 	again.Add(at(623), time.Millisecond, true)
 	want = []RelistBin{saved[HistoryBins-1], {}, {}, {}, {Slowest: time.Millisecond, Relists: 1}}
-	if diff := cmp.Diff(want, again.At(at(623))[HistoryBins-5:]); diff != "" {
+	if diff := cmp.Diff(want, again.Bins(at(623))[HistoryBins-5:]); diff != "" {
 		t.Error(diff)
 	}
 }

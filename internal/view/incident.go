@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,51 +24,54 @@ func Incidents(list []incident.Summary) Section {
 	out.Heads = []string{"ID", "Opened", "Lasted", "State", "Reason", "Outcome"}
 	for i := range list {
 		s := &list[i]
-		reason := Say(s.Reason)
-		if others := len(s.Reasons) - 1; others > 0 {
-			reason += fmt.Sprintf(" +%d", others)
+		reason := Printable(s.Reason)
+		if len(s.Reasons) > 1 {
+			reason += fmt.Sprintf(" +%d", len(s.Reasons)-1)
 		}
 		out.Rows = append(out.Rows, Row{Link: PathIncidentPages + "/" + s.ID, Cells: []string{
-			Say(s.ID), s.Opened.UTC().Format(wallTime), float(s.Duration), Say(string(s.State)), reason, outcome(s),
+			Printable(s.ID), s.Opened.UTC().Format(wallTime), float(s.Duration), Printable(string(s.State)), reason, outcome(s),
 		}})
 	}
 	return out
 }
 
 func outcome(s *incident.Summary) string {
-	out := Say(string(s.Outcome))
+	out := Printable(string(s.Outcome))
 	if !s.Stored {
 		out += ", not stored"
 	}
 	return out
 }
 
-// Incident returns one incident in full. now is the present snapshot, for an incident that
+// Incident returns one incident in full. present is the newest snapshot, for an incident that
 // is open; an empty one where that is not known.
-func Incident(one *incident.Incident, now *facts.Snapshot) *Document {
+func Incident(one *incident.Incident, present *facts.Snapshot) *Document {
 	r := reason(one.Reason)
 	d := &Document{
-		State: facts.State(Say(string(one.State))), Detail: outcome(&one.Summary),
-		Title: Say(one.Reason), Reason: r.ID, Meaning: r.Meaning,
+		State: facts.State(Printable(string(one.State))), Detail: outcome(&one.Summary),
+		Title: Printable(one.Reason), Reason: r.ID, Meaning: r.Meaning,
 		Clock: Clock{Big: float(one.Duration), Small: []string{lasted(one)}},
-		Node:  Say(now.Node), Version: Say(now.PlegdVersion), At: now.At, Live: one.Closed == nil,
+		Node:  Printable(present.Node), Version: Printable(present.PlegdVersion), Taken: present.At, Live: one.Closed == nil,
 	}
-	if d.Live && !now.At.IsZero() {
-		d.Clock.Small = append(d.Clock.Small, "now: "+outlook(now))
+	if d.Live && !present.At.IsZero() {
+		d.Clock.Small = append(d.Clock.Small, "now: "+outlook(present))
 	}
 	d.Summary = terms(
-		Row{Label: "Incident", Text: Say(one.ID) + ", " + lasted(one) + ", for " + float(one.Duration)},
+		Row{Label: "Incident", Text: Printable(one.ID) + ", " + lasted(one) + ", for " + float(one.Duration)},
 		Row{Label: "Node", Text: notReadyFor(one)},
-		Row{Label: "Message", Text: Say(one.KubeletMessage)},
+		Row{Label: "Message", Text: Printable(one.KubeletMessage)},
 	)
 	d.Sections = []Section{{ID: "ending", Title: "What ended it", Kind: Items, Rows: ending(one), Column: 1}}
 	if len(one.Timeline) == 0 {
 		return d
 	}
 	best := one.Evidence()
-	at := " at " + best.At.UTC().Format(time.TimeOnly)
-	links, state := chain(best), stateSection(best)
-	links.Title, state.Title, state.Column = links.Title+at, state.Title+at, 0
+	moment := " at " + best.At.UTC().Format(time.TimeOnly)
+	links := chain(best)
+	links.Title += moment
+	state := stateSection(best)
+	state.Title = "State" + moment
+	state.Column = 0
 	d.Summary = append(terms(culpritTerm(best)), d.Summary...)
 	steps := Section{ID: "todo", Title: "Steps that plegd named", Kind: Items, Rows: items(best.Steps), Column: 1}
 	d.Sections = append(d.Sections, filled(steps, links, timeline(one), state)...)
@@ -85,15 +89,16 @@ func lasted(one *incident.Incident) string {
 // notReadyFor says for how long the node was NotReady by the model. While plegd starts that
 // is unknown.
 func notReadyFor(one *incident.Incident) string {
-	total, pending := 0.0, ""
+	total := 0.0
+	pending := ""
 	for i, m := range one.Timeline {
-		to := one.Duration
+		end := one.Duration
 		if i+1 < len(one.Timeline) {
-			to = one.Timeline[i+1].Offset
+			end = one.Timeline[i+1].Offset
 		}
 		pending = ""
 		if s := m.Snapshot; !s.NodeReady && s.State != facts.StateStarting {
-			total += max(0, to-m.Offset)
+			total += max(0, end-m.Offset)
 			if s.ReadyIn != nil {
 				pending = "; Ready again with the status update after the end, " + window(s.ReadyIn, s.ReadyInLatest)
 			}
@@ -108,38 +113,106 @@ func notReadyFor(one *incident.Incident) string {
 	return "NotReady for " + float(total) + " by the model of the kubelet" + pending
 }
 
-// ending describes how an incident ended, and the differences after it.
+// ending describes how an incident ended: the differences after it, and for each reason when its
+// evidence was gone.
 func ending(one *incident.Incident) []Row {
-	switch {
-	case one.Outcome == incident.Open:
+	switch one.Outcome {
+	case incident.Open:
 		return items([]string{"It has not ended."})
-	case one.Outcome == incident.Interrupted:
+	case incident.Interrupted:
 		return items([]string{"plegd stopped, or the node rebooted, while it was open. When it ended is unknown."})
-	case len(one.Ending) == 0:
-		return items([]string{"The record does not show what ended it."})
 	}
-	return items(one.Ending)
+	rows := items(one.Ending)
+	if len(rows) == 0 {
+		rows = items([]string{"The record does not show what ended it."})
+	}
+	for _, r := range one.Reasons {
+		if text := reasonEnding(one, r.ID); text != "" {
+			rows = append(rows, Row{Label: Printable(r.ID), Text: text})
+		}
+	}
+	return rows
+}
+
+// reasonEnding says when a reason was last over, and what was observed then; empty if the record
+// does not show it.
+func reasonEnding(one *incident.Incident, id string) string {
+	active := false
+	var end *incident.Moment
+	for i := range one.Timeline {
+		m := &one.Timeline[i]
+		stillActive := isActive(m.Snapshot, id)
+		if active && !stillActive {
+			end = m
+		}
+		active = stillActive
+	}
+	if active || end == nil {
+		return ""
+	}
+	return "until +" + float(end.Offset) + ", when " + observation(end.Snapshot)
+}
+
+func isActive(s *facts.Snapshot, id string) bool {
+	return slices.ContainsFunc(s.Active, func(a facts.Active) bool { return a.ID == id })
+}
+
+// observation is what showed that a reason was over.
+func observation(s *facts.Snapshot) string {
+	last := s.Facts.Relist.Last
+	switch {
+	case s.Facts.Relist.InFlight == nil && last != nil && last.Err == nil:
+		return "a relist was answered in " + facts.Seconds(last.End.Sub(last.Start))
+	case s.Reason != "":
+		return Printable(s.Reason) + " was named"
+	}
+	return "its evidence was gone"
+}
+
+// pastOutlook is the prediction of a moment that is over.
+func pastOutlook(s *facts.Snapshot) string {
+	managed := "the kubelet managed pods"
+	switch {
+	case s.State == facts.StateUnknown, s.State == facts.StateStarting && !s.NodeReady:
+		return "nothing was predicted"
+	case s.RulesFailIn == nil:
+	case *s.RulesFailIn > 0:
+		managed += " and had " + countdown(*s.RulesFailIn) + " left"
+	case s.SyncLoopAllowed:
+		managed = "the pod network was down"
+	default:
+		managed = "the kubelet managed no pods"
+	}
+	switch {
+	case !s.NodeReady:
+		return managed + "; the API showed NotReady"
+	case s.NotReadyIn != nil:
+		return managed + "; NotReady was predicted " + window(s.NotReadyIn, s.NotReadyInLatest)
+	case s.ReadyIn != nil:
+		return managed + "; the API may have shown NotReady until the next status update"
+	}
+	return managed + "; the API showed Ready"
 }
 
 // timeline is the moments of an incident.
 func timeline(one *incident.Incident) Section {
 	out := Section{ID: "moments", Title: "What happened when", Kind: Terms}
 	if one.TimelineDropped > 0 {
-		out.Note = facts.Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
+		out.Footnote = facts.Count(one.TimelineDropped, "moment is", "moments are") + " left out of the middle."
 	}
 	for _, m := range one.Timeline {
 		s := m.Snapshot
-		primary, others := splitReasons(&s.Verdict)
-		state := Say(string(s.State))
-		row := Row{Label: "+" + float(m.Offset), Mark: state, Text: state, Sub: said(primary.Evidence)}
+		primary, secondary := splitReasons(&s.Verdict)
+		state := Printable(string(s.State))
+		row := Row{Label: "+" + float(m.Offset), Mark: state, Text: state, Sub: printables(primary.Evidence)}
 		if primary.ID != "" {
-			row.Text += ": " + Say(s.Reason)
+			row.Text += ": " + Printable(s.Reason)
 		}
 		if s.State != facts.StateHealthy {
-			row.Text += "; " + outlook(s)
+			row.Text += "; " + pastOutlook(s)
 		}
-		for _, a := range others {
-			row.Sub = append(row.Sub, strings.Join(append([]string{"also " + Say(a.ID)}, said(a.Evidence)...), "; "))
+		for _, a := range secondary {
+			row.Sub = append(row.Sub, strings.Join(append([]string{"also " + Printable(a.ID)}, printables(a.Evidence)...), "; "))
 		}
 		out.Rows = append(out.Rows, row)
 	}

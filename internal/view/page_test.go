@@ -100,7 +100,7 @@ func TestPages(t *testing.T) {
 		}, "payments"},
 		"incident": {"/incidents/x", ofIncident(one), []string{
 			"<h1>ShimStuck</h1>", "NotReady for 33s by the model", "payments/api-7d9f8b6c5-x2x4v/app", "was stopped and was continued", "+48s",
-			`<a href="/">the node now</a>`, "<code>kill -CONT", "Current state at",
+			`<a href="/">the node now</a>`, "<code>kill -CONT", "State at",
 		}, "data-live>"},
 		"open incident": {"/incidents/x", ofIncident(open), []string{
 			`data-live>`, "now: managing pods for another 1m20s", "It has not ended.", "stayed Ready by the model",

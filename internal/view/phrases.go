@@ -14,7 +14,7 @@ import (
 )
 
 // A phrase is one part of a snapshot in words. Every text from outside in it has gone
-// through Say.
+// through Printable.
 
 // age says how long ago t was.
 func age(s *facts.Snapshot, t time.Time) string {
@@ -24,8 +24,8 @@ func age(s *facts.Snapshot, t time.Time) string {
 	return facts.Seconds(s.Age(t)) + " ago"
 }
 
-// since says for how long something has been so.
-func since(s *facts.Snapshot, t time.Time) string { return "for " + facts.Seconds(s.Age(t)) }
+// lastingFor says for how long something has been so.
+func lastingFor(s *facts.Snapshot, t time.Time) string { return "for " + facts.Seconds(s.Age(t)) }
 
 // countdown prints the time left in whole seconds, rounded up: 0 is over.
 func countdown(d time.Duration) string {
@@ -115,7 +115,8 @@ func window(earliest, latest *time.Duration) string {
 
 // kubelet describes the node's kubelet itself.
 func kubelet(s *facts.Snapshot) string {
-	p, k := s.Facts.Evidence.KubeletProcess, s.Facts.Evidence.Kubelet
+	p := s.Facts.Evidence.KubeletProcess
+	k := s.Facts.Evidence.Kubelet
 	var parts []string
 	switch {
 	case p != nil:
@@ -126,40 +127,56 @@ func kubelet(s *facts.Snapshot) string {
 	if !s.Started.IsZero() {
 		parts = append(parts, "started "+age(s, s.Started))
 	}
-	if k != nil {
-		answers := "its healthz answers ok"
-		if !k.OK {
-			answers = "its healthz fails"
-			if !k.FailedSince.IsZero() {
-				answers += " " + since(s, k.FailedSince)
-			}
-		}
-		if k.Detail != "" {
-			answers += ": " + shorten(Say(k.Detail), 160)
-		}
-		parts = append(parts, answers)
-		if !k.LastSeen.IsZero() {
-			parts = append(parts, "its own PLEG was last seen "+age(s, k.LastSeen))
-		}
-	}
+	parts = append(parts, kubeletReports(s, k)...)
 	if api := s.Facts.Evidence.KubeletAPI; api != nil && api.Problem != "" {
-		parts = append(parts, "its API server is not known: "+Say(api.Problem))
+		parts = append(parts, "its API server is not known: "+Printable(api.Problem))
 	}
 	if k != nil && untested(k.Version) {
-		parts = append(parts, "plegd has not been tested with "+Say(k.Version))
+		parts = append(parts, "plegd has not been tested with "+Printable(k.Version))
 	}
-	if p != nil && p.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
-		if less, sure := k.RelistsLess(); less || !sure {
+	if p != nil {
+		parts = append(parts, kubeletSettings(s, p, k)...)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// kubeletReports is what the kubelet reports about itself.
+func kubeletReports(s *facts.Snapshot, k *facts.Kubelet) (parts []string) {
+	if k == nil {
+		return nil
+	}
+	answers := "its healthz answers ok"
+	if !k.OK {
+		answers = "its healthz fails"
+		if !k.FailedSince.IsZero() {
+			answers += " " + lastingFor(s, k.FailedSince)
+		}
+	}
+	if k.Detail != "" {
+		answers += ": " + shorten(Printable(k.Detail), 160)
+	}
+	parts = append(parts, answers)
+	if !k.LastSeen.IsZero() {
+		parts = append(parts, "its own PLEG was last seen "+age(s, k.LastSeen))
+	}
+	return parts
+}
+
+// kubeletSettings are the settings of the kubelet that matter, and those that could not be read.
+func kubeletSettings(s *facts.Snapshot, p *facts.KubeletProcess, k *facts.Kubelet) (parts []string) {
+	if p.EventedPLEG && (s.Facts.Events == nil || s.Facts.Events.Mode != "evented") {
+		relistsLess, sure := k.RelistsLess()
+		if relistsLess || !sure {
 			parts = append(parts, "it uses EventedPLEG: one before 1.37 needs --events=evented")
 		}
 	}
-	if p != nil && s.Facts.Config.From != nil {
+	if s.Facts.Config.From != nil {
 		parts = append(parts, settings(&s.Facts.Config))
 	}
-	if p != nil && p.Problem != "" {
-		parts = append(parts, "settings not read: "+Say(p.Problem))
+	if p.Problem != "" {
+		parts = append(parts, "settings not read: "+Printable(p.Problem))
 	}
-	return strings.Join(parts, "; ")
+	return parts
 }
 
 // untested reports whether the model has not been tried on a version of the kubelet: 1.33 to
@@ -172,7 +189,7 @@ func untested(version string) bool {
 // settings are the kubelet's periods that the prediction depends on, with where each was made.
 func settings(c *facts.Config) string {
 	source := func(setting string) string {
-		return " (" + Say(cmp.Or(c.From[setting], "default")) + ")"
+		return " (" + Printable(cmp.Or(c.From[setting], "default")) + ")"
 	}
 	period, _ := c.StatusPeriod()
 	return "updates its status every " + facts.Seconds(period) + source(facts.SettingNodeStatusPeriod) +
@@ -198,7 +215,7 @@ func inFlight(s *facts.Snapshot) string {
 	if f == nil {
 		return ""
 	}
-	out := "under way for " + facts.Seconds(s.Age(f.Start)) + " in " + Say(string(f.Phase))
+	out := "under way for " + facts.Seconds(s.Age(f.Start)) + " in " + Printable(string(f.Phase))
 	if f.Pods > 0 {
 		out += fmt.Sprintf(", %d of %s inspected", f.Inspected, facts.Count(f.Pods, "pod", "pods"))
 	}
@@ -213,7 +230,7 @@ func lastRelist(s *facts.Snapshot) string {
 	}
 	took := facts.Seconds(l.End.Sub(l.Start))
 	if l.Err != nil {
-		return fmt.Sprintf("failed after %s in %s: %s (%d in a row)", took, Say(l.Err.Operation), Say(l.Err.Code),
+		return fmt.Sprintf("failed after %s in %s: %s (%d in a row)", took, Printable(l.Err.Operation), Printable(l.Err.Code),
 			s.Facts.Relist.Failures)
 	}
 	return fmt.Sprintf("took %s: lists %s + %s, %s inspected (%d failed)", took, facts.Seconds(l.ListPodSandbox),
@@ -222,17 +239,18 @@ func lastRelist(s *facts.Snapshot) string {
 
 // errorCause says why a call failed.
 func errorCause(e *facts.CallError) string {
-	return strings.TrimSuffix(Say(e.Code)+": "+Say(e.Message), ": ")
+	return strings.TrimSuffix(Printable(e.Code)+": "+Printable(e.Message), ": ")
 }
 
 // statusCheck says how the runtime's Status calls went.
 func statusCheck(s *facts.Snapshot) string {
-	c, pending, failed := &s.Facts.Status, "", ""
+	c := &s.Facts.Status
+	var pending, failed string
 	if !c.InFlightSince.IsZero() {
-		pending = "a call is under way " + since(s, c.InFlightSince)
+		pending = "a call is under way " + lastingFor(s, c.InFlightSince)
 	}
 	if c.LastErr != nil {
-		failed = "the last call failed: " + Say(c.LastErr.Code)
+		failed = "the last call failed: " + Printable(c.LastErr.Code)
 	}
 	return joined("last good "+age(s, c.LastGood), condition("RuntimeReady", c.RuntimeReady),
 		condition("NetworkReady", c.NetworkReady), pending, failed)
@@ -245,7 +263,7 @@ func condition(name string, c *facts.Condition) string {
 	case c.Status:
 		return name + " yes"
 	}
-	return strings.TrimSuffix(name+" no ("+strings.TrimPrefix(Say(c.Reason)+": "+Say(c.Message), ": ")+")", " ()")
+	return strings.TrimSuffix(name+" no ("+strings.TrimPrefix(Printable(c.Reason)+": "+Printable(c.Message), ": ")+")", " ()")
 }
 
 // dial says how the last fresh dial of a socket went.
@@ -256,23 +274,25 @@ func dial(s *facts.Snapshot, p *facts.Probe) string {
 	if p.OK {
 		return "answered " + age(s, p.At) + " within " + facts.Seconds(p.Connect+p.Settings+p.RPC)
 	}
-	return fmt.Sprintf("failed %s: %s (%d in a row)", age(s, p.At), Say(health.ProbeText(p)), max(1, p.Failures))
+	return fmt.Sprintf("failed %s: %s (%d in a row)", age(s, p.At), Printable(health.ProbeText(p)), max(1, p.Failures))
 }
 
 // runtime says which runtime answers, and where.
 func runtime(s *facts.Snapshot) string {
-	r, e := &s.Facts.Runtime, &s.Facts.Endpoint
-	name := strings.TrimSpace(Say(r.Name) + " " + Say(r.Version))
+	r := &s.Facts.Runtime
+	e := &s.Facts.Endpoint
+	name := strings.TrimSpace(Printable(r.Name) + " " + Printable(r.Version))
 	if e.Path == "" {
-		return joined(name, "no socket found, looked at "+Say(strings.Join(e.Searched, ", ")))
+		return joined(name, "no socket found, looked at "+Printable(strings.Join(e.Searched, ", ")))
 	}
-	return strings.TrimSuffix(strings.TrimPrefix(name+" at "+Say(e.Path)+", from "+Say(e.Source), " at "), ", from ")
+	return strings.TrimSuffix(strings.TrimPrefix(name+" at "+Printable(e.Path)+", from "+Printable(e.Source), " at "), ", from ")
 }
 
 // process describes the process behind the socket, and its accept queue; empty
 // while neither is known.
 func process(s *facts.Snapshot) string {
-	e, throttled, restarts := &s.Facts.Evidence, "", ""
+	e := &s.Facts.Evidence
+	var throttled, restarts string
 	if c := e.Cgroup; c != nil && c.Throttled >= 0.01 {
 		throttled = fmt.Sprintf("throttled for %.2fs a second", c.Throttled)
 	}
@@ -286,7 +306,7 @@ func process(s *facts.Snapshot) string {
 func server(s *facts.Snapshot, h *facts.Hop) string {
 	var id, state, queue, frozen string
 	if p := h.Process; p != nil {
-		id = fmt.Sprintf("pid %d %s", p.PID, Say(p.Comm))
+		id = fmt.Sprintf("pid %d %s", p.PID, Printable(p.Comm))
 		switch {
 		case !p.Alive:
 			id += " is gone"
@@ -313,11 +333,12 @@ func server(s *facts.Snapshot, h *facts.Hop) string {
 // each; empty for most runtimes.
 func hops(s *facts.Snapshot) (out []string) {
 	for i := range s.Facts.Evidence.Hops {
-		h, answer := &s.Facts.Evidence.Hops[i], ""
+		h := &s.Facts.Evidence.Hops[i]
+		answer := ""
 		if h.Answer != nil {
 			answer = dial(s, &h.Answer.Probe)
 		}
-		out = append(out, joined(Say(h.Socket), answer, server(s, h)))
+		out = append(out, joined(Printable(h.Socket), answer, server(s, h)))
 	}
 	return out
 }
@@ -328,11 +349,11 @@ func missing(s *facts.Snapshot) string {
 	sources := s.Facts.Evidence.Sources
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
 		if src := sources[name]; !src.Up {
-			why := shorten(Say(src.Err), 160)
+			why := shorten(Printable(src.Err), 160)
 			if src.Kept {
 				why += "; its last sample still counts"
 			}
-			parts = append(parts, Say(name)+": "+why)
+			parts = append(parts, Printable(name)+": "+why)
 		}
 	}
 	return strings.Join(parts, "; ")

@@ -36,8 +36,8 @@ type History struct {
 	bins [HistoryBins]RelistBin
 }
 
-// NewHistory returns an empty history. now is the present.
-func NewHistory(now time.Time) *History { return &History{base: now} }
+// NewHistory returns an empty history, whose first bin begins at start.
+func NewHistory(start time.Time) *History { return &History{base: start} }
 
 // bin returns the bin of t. It drops the bins that are too old by then.
 func (h *History) bin(t time.Time) *RelistBin {
@@ -49,11 +49,11 @@ func (h *History) bin(t time.Time) *RelistBin {
 	return &h.bins[max(0, HistoryBins-1-(h.last-n))]
 }
 
-// Add adds a relist that ended at now.
-func (h *History) Add(now time.Time, took time.Duration, ok bool) {
+// Add adds a relist that ended at end.
+func (h *History) Add(end time.Time, took time.Duration, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b := h.bin(now)
+	b := h.bin(end)
 	b.Slowest = max(b.Slowest, took)
 	b.Relists++
 	if !ok {
@@ -61,11 +61,12 @@ func (h *History) Add(now time.Time, took time.Duration, ok bool) {
 	}
 }
 
-// Judged adds the verdict of now.
-func (h *History) Judged(now time.Time, state facts.State) {
+// Judged adds the verdict of a moment.
+func (h *History) Judged(moment time.Time, state facts.State) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if b := h.bin(now); state.Rank() > b.State.Rank() {
+	b := h.bin(moment)
+	if state.Rank() > b.State.Rank() {
 		b.State = state
 	}
 }
@@ -83,11 +84,11 @@ func (h *History) Restore(written time.Time, bins []RelistBin) {
 	}
 }
 
-// At returns the bins of the last ten minutes. The last one is the present.
-func (h *History) At(now time.Time) []RelistBin {
+// Bins returns the bins of the ten minutes that end at a moment.
+func (h *History) Bins(end time.Time) []RelistBin {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.bin(now)
+	h.bin(end)
 	return slices.Clone(h.bins[:])
 }
 
@@ -123,8 +124,12 @@ func newPlot(s *facts.Snapshot, bins []RelistBin) *Plot {
 	p := &Plot{Bars: make([]Bar, len(bins)), Limit: plotDecades - decades(s.Threshold)}
 	grow := func(last int, took time.Duration, class string) {
 		for i := last; i >= 0 && took > 0; i-- {
-			if b := &p.Bars[i]; took >= b.took {
-				b.took, b.Class, b.Height, b.Top = took, class, decades(took), plotDecades-decades(took)
+			b := &p.Bars[i]
+			if took >= b.took {
+				b.took = took
+				b.Class = class
+				b.Height = decades(took)
+				b.Top = plotDecades - b.Height
 			}
 			took -= historyBin
 		}
@@ -141,7 +146,9 @@ func newPlot(s *facts.Snapshot, bins []RelistBin) *Plot {
 		}
 		p.Bars[i].State = b.State
 		grow(i, b.Slowest, class)
-		ended, failed, slowest = ended+b.Relists, failed+b.Failed, max(slowest, b.Slowest)
+		ended += b.Relists
+		failed += b.Failed
+		slowest = max(slowest, b.Slowest)
 	}
 	grow(len(bins)-1, inFlight, "now")
 	for left := 10 * time.Minute; left > 0; left -= 10 * time.Minute / 4 {

@@ -18,14 +18,14 @@ type Public struct {
 	Public        bool      `json:"public"`
 	SchemaVersion int       `json:"schema_version"`
 	PlegdVersion  string    `json:"plegd_version,omitzero"`
-	At            time.Time `json:"at"`
+	Taken         time.Time `json:"at"`
 
-	State   facts.State    `json:"state"`
-	Since   time.Time      `json:"since,omitzero"`
-	Reason  string         `json:"reason"`
-	Symptom string         `json:"symptom,omitzero"`
-	Reasons []PublicReason `json:"reasons"` // the primary one first
-	Culprit *PublicLink    `json:"culprit,omitzero"`
+	State      facts.State    `json:"state"`
+	StateSince time.Time      `json:"since,omitzero"`
+	Reason     string         `json:"reason"`
+	Symptom    string         `json:"symptom,omitzero"`
+	Reasons    []PublicReason `json:"reasons"` // the primary one first
+	Culprit    *PublicLink    `json:"culprit,omitzero"`
 	// Next and Steps are the primary reason's, without this node's values.
 	Next  string   `json:"next,omitzero"`
 	Steps []string `json:"steps,omitempty"`
@@ -39,9 +39,9 @@ type Public struct {
 
 // PublicReason is an active reason.
 type PublicReason struct {
-	ID       string         `json:"id"`
-	Severity facts.Severity `json:"severity"`
-	Since    time.Time      `json:"since"`
+	ID          string         `json:"id"`
+	Severity    facts.Severity `json:"severity"`
+	ActiveSince time.Time      `json:"since"`
 }
 
 // PublicLink is the last link of the chain of waiting.
@@ -53,18 +53,18 @@ type PublicLink struct {
 func NewPublic(s *facts.Snapshot) *Public {
 	r := reason(s.Reason)
 	p := &Public{
-		Public: true, SchemaVersion: s.SchemaVersion, PlegdVersion: s.PlegdVersion, At: s.At, State: s.State, Since: s.Since,
+		Public: true, SchemaVersion: s.SchemaVersion, PlegdVersion: s.PlegdVersion, Taken: s.At, State: s.State, StateSince: s.Since,
 		Reason: r.ID, Symptom: reason(s.Symptom).ID, Reasons: []PublicReason{}, Next: health.Generic(r.Next),
 		Predicted: s.Predicted, NotReadyIn: s.NotReadyIn, NotReadyInLatest: s.NotReadyInLatest,
 		LastSeenAge: s.LastSeenAge, Threshold: s.Threshold,
 	}
 	for _, a := range s.Active {
 		if health.Known(a.ID) {
-			p.Reasons = append(p.Reasons, PublicReason{a.ID, a.Severity, a.Since})
+			p.Reasons = append(p.Reasons, PublicReason{ID: a.ID, Severity: a.Severity, ActiveSince: a.Since})
 		}
 	}
 	if s.Culprit != nil {
-		p.Culprit = &PublicLink{s.Culprit.Kind}
+		p.Culprit = &PublicLink{Kind: s.Culprit.Kind}
 	}
 	for _, step := range r.Steps {
 		p.Steps = append(p.Steps, health.Generic(step))
@@ -82,7 +82,7 @@ func (p *Public) Snapshot() *facts.Snapshot {
 }
 
 // publicNote is where the rest can be seen.
-const publicNote = "this is the public summary; `plegd status` on the node, its loopback, " +
+const publicNote = "this is the public summary; root on the node (`plegd status`) " +
 	"and clients that authenticate (--web.config.file) see the rest"
 
 // Document returns the summary in words.

@@ -34,32 +34,33 @@ var headlines = map[facts.State]string{
 // Status returns the status of a node.
 func Status(c Content) *Document {
 	s := c.Snapshot
-	primary, others := splitReasons(&s.Verdict)
+	primary, secondary := splitReasons(&s.Verdict)
 	r := reason(primary.ID)
 	d := &Document{
-		Node: Say(s.Node), State: facts.State(Say(string(s.State))), Title: headlines[s.State],
-		Reason: r.ID, Meaning: r.Meaning, Restart: restart(r.Restart), Clock: newClock(s), Version: Say(s.PlegdVersion), At: s.At, Live: true,
+		Node: Printable(s.Node), State: facts.State(Printable(string(s.State))), Title: headlines[s.State],
+		Reason: r.ID, Meaning: r.Meaning, Restart: restart(r.Restart), Clock: newClock(s), Version: Printable(s.PlegdVersion), Taken: s.At, Live: true,
 	}
 	steps := withoutNext(s.Steps, s.Next)
 	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(steps), Column: 1}
 	if r.ID != "" {
-		todo.Note = "Does restarting the runtime help? " + r.Restart
+		todo.Footnote = "Does restarting the runtime help? " + r.Restart
 	}
 	if primary.ID != "" {
-		d.Title, d.Detail = Say(primary.ID), severity(s, primary)
+		d.Title = Printable(primary.ID)
+		d.Detail = severity(s, primary)
 	} else if !s.Since.IsZero() {
-		d.Detail = since(s, s.Since)
+		d.Detail = lastingFor(s, s.Since)
 	}
 	d.Summary = terms(
 		culpritTerm(s),
 		Row{Label: "Predicted", Text: outlook(s)},
 		Row{Label: "Kubelet", Text: kubelet(s)},
-		Row{Label: "Message", Text: Say(Message(s))},
-		Row{Label: "Next", Text: Say(s.Next)},
+		Row{Label: "Message", Text: Printable(Message(s))},
+		Row{Label: "Next", Text: Printable(s.Next)},
 	)
 	also := Section{ID: "others", Title: "Also active", Kind: Items}
-	for _, a := range others {
-		also.Rows = append(also.Rows, Row{Label: Say(a.ID), Text: severity(s, a), Sub: said(a.Evidence)})
+	for _, a := range secondary {
+		also.Rows = append(also.Rows, Row{Label: Printable(a.ID), Text: severity(s, a), Sub: printables(a.Evidence)})
 	}
 	d.Sections = filled(
 		todo,
@@ -106,11 +107,11 @@ func repeats(step, next string) bool {
 }
 
 func severity(s *facts.Snapshot, a facts.Active) string {
-	return Say(string(a.Severity)) + ", " + since(s, a.Since)
+	return Printable(string(a.Severity)) + ", " + lastingFor(s, a.Since)
 }
 
 // splitReasons returns the primary reason, an empty one if there is none, and the others.
-func splitReasons(v *facts.Verdict) (primary facts.Active, others []facts.Active) {
+func splitReasons(v *facts.Verdict) (primary facts.Active, secondary []facts.Active) {
 	if len(v.Active) > 0 && v.Active[0].ID == v.Reason {
 		return v.Active[0], v.Active[1:]
 	}
@@ -129,50 +130,65 @@ func (c Clock) Low() float64 { return c.Limit.Seconds() / 6 }
 func (c Clock) High() float64 { return c.Limit.Seconds() * .99 }
 
 func newClock(s *facts.Snapshot) Clock {
-	var c Clock
-	if !s.LastSeen.IsZero() {
-		c.Age, c.Limit, c.Of = s.LastSeenAge, s.Threshold, "successful relist"
-		if good := s.Facts.Status.LastGood; s.RulesFailIn != nil && !good.IsZero() {
-			// The rule that fails first is the one with as much time left as the prediction says.
-			age := s.Age(good)
-			off := func(left time.Duration) time.Duration { return (max(0, left) - *s.RulesFailIn).Abs() }
-			if off(statusLimit-age) < off(c.Limit-c.Age) {
-				c.Age, c.Limit, c.Of = age, statusLimit, "good status check"
-			}
-		}
-	}
-	small := "by the model of the kubelet"
-	switch left := s.NotReadyIn; {
-	case s.State == facts.StateUnknown:
-		c.Big, small = "unknown", "plegd cannot see the runtime; the kubelet may"
-	case !s.NodeReady && s.State == facts.StateStarting:
-		c.Big, small = "starting", "no relist has succeeded yet"
-	case !s.NodeReady:
-		c.Big = "NotReady"
-	case left != nil && *left <= 0:
-		c.Big, small = "NotReady", window(left, s.NotReadyInLatest)+", if nothing changes"
-	case left != nil:
-		c.Big, small = countdown(*left), "until the API shows NotReady at the earliest, if nothing changes"
-	default:
-		c.Big = "Ready"
-	}
+	c := newBar(s)
+	big, small := timeLeft(s)
+	c.Big = big
 	c.Small = []string{small}
 	if c.Limit > 0 {
-		c.Small = append(c.Small, facts.Seconds(c.Age)+" of "+facts.Seconds(c.Limit)+" since the last "+c.Of)
+		c.Small = append(c.Small, facts.Seconds(c.Age)+" of "+facts.Seconds(c.Limit)+" since the last "+c.Watched)
 	}
 	return c
 }
 
+// newBar returns the age that the bar shows: that of the rule that fails first.
+func newBar(s *facts.Snapshot) Clock {
+	if s.LastSeen.IsZero() {
+		return Clock{}
+	}
+	relist := Clock{Age: s.LastSeenAge, Limit: s.Threshold, Watched: "successful relist"}
+	good := s.Facts.Status.LastGood
+	if s.RulesFailIn == nil || good.IsZero() {
+		return relist
+	}
+	status := Clock{Age: s.Age(good), Limit: statusLimit, Watched: "good status check"}
+	// The rule that fails first is the one with as much time left as the prediction says.
+	off := func(c Clock) time.Duration { return (max(0, c.Limit-c.Age) - *s.RulesFailIn).Abs() }
+	if off(status) < off(relist) {
+		return status
+	}
+	return relist
+}
+
+// timeLeft returns the time until NotReady, or a word in its place, and its explanation.
+func timeLeft(s *facts.Snapshot) (big, small string) {
+	const model = "by the model of the kubelet"
+	left := s.NotReadyIn
+	switch {
+	case s.State == facts.StateUnknown:
+		return "unknown", "plegd cannot see the runtime; the kubelet may"
+	case !s.NodeReady && s.State == facts.StateStarting:
+		return "starting", "no relist has succeeded yet"
+	case !s.NodeReady:
+		return "NotReady", model
+	case left == nil:
+		return "Ready", model
+	case *left <= 0:
+		return "NotReady", window(left, s.NotReadyInLatest) + ", if nothing changes"
+	}
+	return countdown(*left), "until the API shows NotReady at the earliest, if nothing changes"
+}
+
 // stateSection is the state of each part of plegd and of the runtime.
 func stateSection(s *facts.Snapshot) Section {
-	last, now := Row{Label: "Relist", Text: lastRelist(s)}, inFlight(s)
-	if now != "" {
-		last.Label, last.Text = "", "the last one "+last.Text
+	last := Row{Label: "Relist", Text: lastRelist(s)}
+	running := inFlight(s)
+	if running != "" {
+		last = Row{Text: "the last one " + last.Text}
 	}
 	process := Row{Label: "Process", Text: process(s), Sub: hops(s)}
 	return Section{ID: "state", Title: "Current state", Kind: Terms, Column: 1, Rows: terms(
 		Row{Label: "Last seen", Text: lastSeen(s)},
-		Row{Label: "Relist", Text: now}, last,
+		Row{Label: "Relist", Text: running}, last,
 		Row{Label: "Status", Text: statusCheck(s)},
 		Row{Label: "Fresh dial", Text: dial(s, &s.Facts.Probe)},
 		Row{Label: "Runtime", Text: runtime(s)},
@@ -187,25 +203,31 @@ func operations(s *facts.Snapshot) Section {
 		Heads: []string{"Call", "Last OK", "Took", "In flight", "Last error"}}
 	for _, name := range slices.Sorted(maps.Keys(s.Facts.Calls)) {
 		c := s.Facts.Calls[name]
-		row := Row{Cells: []string{shorten(Say(name), 24), age(s, c.LastOK), "", "", ""}}
-		if !c.LastOK.IsZero() {
-			row.Cells[2] = facts.Seconds(c.LastOKDuration)
-		}
-		if !c.InFlightSince.IsZero() {
-			row.Cells[3] = facts.Seconds(s.Age(c.InFlightSince))
-		}
-		if c.LastErr != nil {
-			row.Cells[4] = shorten(Say(c.LastErr.Code), 20)
-			if !c.LastFailed.IsZero() {
-				row.Cells[4] += ", " + age(s, c.LastFailed)
-			}
-			if c.LastFailed.After(c.LastOK) {
-				row.Mark, row.Sub = MarkBad, []string{errorCause(c.LastErr)}
-			}
-		}
-		out.Rows = append(out.Rows, row)
+		out.Rows = append(out.Rows, operation(s, name, &c))
 	}
 	return out
+}
+
+func operation(s *facts.Snapshot, name string, c *facts.Call) Row {
+	row := Row{Cells: []string{shorten(Printable(name), 24), age(s, c.LastOK), "", "", ""}}
+	if !c.LastOK.IsZero() {
+		row.Cells[2] = facts.Seconds(c.LastOKDuration)
+	}
+	if !c.InFlightSince.IsZero() {
+		row.Cells[3] = facts.Seconds(s.Age(c.InFlightSince))
+	}
+	if c.LastErr == nil {
+		return row
+	}
+	row.Cells[4] = shorten(Printable(c.LastErr.Code), 20)
+	if !c.LastFailed.IsZero() {
+		row.Cells[4] += ", " + age(s, c.LastFailed)
+	}
+	if c.LastFailed.After(c.LastOK) {
+		row.Mark = MarkBad
+		row.Sub = []string{errorCause(c.LastErr)}
+	}
+	return row
 }
 
 // slowAfter is how long an inspection takes that is shown: it delays the next relist.
@@ -217,10 +239,12 @@ func pods(s *facts.Snapshot) Section {
 	r := &s.Facts.Relist
 	seen := map[string]bool{}
 	for _, p := range slices.Concat(r.Inspecting, r.Failing, r.Slowest) {
-		took, result := p.Duration, "ok"
+		took := p.Duration
+		result := "ok"
 		switch {
 		case took == 0:
-			took, result = s.Age(p.Start), "under way"
+			took = s.Age(p.Start)
+			result = "under way"
 		case p.Err != nil:
 			result = "failed " + facts.Count(max(1, p.Failures), "time", "times")
 		}
@@ -228,10 +252,11 @@ func pods(s *facts.Snapshot) Section {
 			continue
 		}
 		seen[p.UID+result] = true
-		name := shorten(Say(p.Namespace+"/"+p.Name), 48)
-		row := Row{Cells: []string{name, facts.Seconds(took), shorten(Say(p.Operation), 18), result}}
+		name := shorten(Printable(p.Namespace+"/"+p.Name), 48)
+		row := Row{Cells: []string{name, facts.Seconds(took), shorten(Printable(p.Operation), 18), result}}
 		if p.Err != nil {
-			row.Mark, row.Sub = MarkBad, []string{errorCause(p.Err)}
+			row.Mark = MarkBad
+			row.Sub = []string{errorCause(p.Err)}
 		}
 		out.Rows = append(out.Rows, row)
 	}

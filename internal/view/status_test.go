@@ -81,8 +81,8 @@ func TestClockMeasuresTheDecidingRule(t *testing.T) {
 	} {
 		s := facts.Snapshot{At: at, Verdict: facts.Verdict{LastSeen: at, LastSeenAge: age.relist, Threshold: 3 * time.Minute}}
 		s.RulesFailIn, s.NodeReady, s.Facts.Status.LastGood = &left, true, at.Add(-age.status)
-		if c := newClock(&s); c.Of != want || c.Limit-c.Age != left {
-			t.Errorf("the bar measures %s of %s since the last %s, want the last %s", c.Age, c.Limit, c.Of, want)
+		if c := newClock(&s); c.Watched != want || c.Limit-c.Age != left {
+			t.Errorf("the bar measures %s of %s since the last %s, want the last %s", c.Age, c.Limit, c.Watched, want)
 		}
 	}
 }

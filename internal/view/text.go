@@ -89,8 +89,8 @@ func (t *writer) rows(s *Section) {
 			t.paragraph(sub, line)
 		}
 	}
-	if s.Note != "" {
-		t.paragraph(indent, s.Note)
+	if s.Footnote != "" {
+		t.paragraph(indent, s.Footnote)
 	}
 }
 
