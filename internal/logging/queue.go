@@ -23,7 +23,7 @@ const (
 // written with the next line that succeeds.
 type queue struct {
 	w       io.Writer
-	note    func(dropped uint64) error // writes it to w
+	report  func(dropped uint64) error // writes it to w
 	lines   chan line
 	dropped atomic.Uint64
 }
@@ -35,8 +35,8 @@ type line struct {
 	done chan struct{}
 }
 
-func newQueue(w io.Writer, note func(dropped uint64) error) *queue {
-	q := &queue{w: w, note: note, lines: make(chan line, backlog)}
+func newQueue(w io.Writer, report func(dropped uint64) error) *queue {
+	q := &queue{w: w, report: report, lines: make(chan line, backlog)}
 	go q.run()
 	return q
 }
@@ -64,7 +64,7 @@ func (q *queue) run() {
 			continue
 		}
 		if n := q.dropped.Swap(0); n > 0 {
-			if q.note(n) != nil {
+			if q.report(n) != nil {
 				q.dropped.Add(n)
 			}
 		}

@@ -26,7 +26,7 @@ const (
 	// activeGrace is the time in which a request is answered and read.
 	activeGrace = 2 * time.Second
 	// maxYoungConns is the number of open connections beyond which no grace time counts.
-	maxYoungConns = 192
+	maxYoungConns = 96
 	// acceptRetry is the pause after a failed accept(2), such as one without a free descriptor.
 	acceptRetry = 20 * time.Millisecond
 	// tlsHandshake is the first byte of a TLS connection (RFC 8446, 5.1).

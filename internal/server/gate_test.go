@@ -57,7 +57,7 @@ func TestHealthIsReserved(t *testing.T) {
 		}, true},
 		{"readers that do not read", func(ctx context.Context, address string) {
 			for range 2 * maxYoungConns {
-				_ = hold(ctx, address, strings.Repeat("GET /nothing HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YTpi\r\n\r\n", 9000))
+				_ = hold(ctx, address, strings.Repeat("GET /nothing HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YTpi\r\n\r\n", 4000))
 			}
 		}, true},
 		{"wrong passwords, 60 at a time", func(ctx context.Context, address string) {
@@ -149,7 +149,7 @@ func TestVictim(t *testing.T) {
 		{"a client's limit, all active", map[string]int{attacker: maxClientConns, victim: 1}, attacker, attacker, attacker},
 		{"the limit of all", map[string]int{attacker: maxClientConns - 1, "192.0.2.2:1": maxClientConns - 2, victim: 3}, attacker, victim, attacker},
 		{"other addresses of a network", map[string]int{"[2001:db8::2]:1": maxClientConns}, "", victim, victim},
-		{"a burst of short requests", map[string]int{attacker + "0": 2 * maxWebConns}, "", attacker, ""},
+		{"a burst of short requests", map[string]int{attacker + "0": maxYoungConns - 1}, "", attacker, ""},
 		{"a large burst", map[string]int{attacker + "0": maxYoungConns}, "", victim, attacker},
 		{"addresses of loopback", map[string]int{"127.0.0.9:1": maxClientConns}, "", "[::1]:1", "127.0.0.1:1"},
 	} {
