@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -58,6 +59,8 @@ type gateConn struct {
 	gate   *gate
 	client netip.Prefix
 	first  []byte // read already
+
+	requests atomic.Int64
 
 	// Below gate.mu.
 	active    bool      // a request is being answered
@@ -224,11 +227,8 @@ func (g *gate) identify(ctx context.Context, c *gateConn) (net.Conn, error) {
 
 // state follows the state of a connection. It is a http.Server's ConnState.
 func (g *gate) state(conn net.Conn, state http.ConnState) {
-	if secured, ok := conn.(*tls.Conn); ok {
-		conn = secured.NetConn()
-	}
-	c, ok := conn.(*gateConn)
-	if !ok || state == http.StateClosed {
+	c := gated(conn)
+	if c == nil || state == http.StateClosed {
 		return // Close has removed it
 	}
 	g.mu.Lock()
@@ -238,6 +238,20 @@ func (g *gate) state(conn net.Conn, state http.ConnState) {
 		c.active = active
 		c.changedAt = time.Now()
 	}
+}
+
+// context adds a connection to the context of its requests. It is a http.Server's ConnContext.
+func (g *gate) context(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, gated(conn))
+}
+
+// gated returns the gate's own connection of one that it has accepted.
+func gated(conn net.Conn) *gateConn {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	c, _ := conn.(*gateConn)
+	return c
 }
 
 // Read returns the first byte, which has been read already, and then what follows.

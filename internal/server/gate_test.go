@@ -57,9 +57,9 @@ func TestHealthIsReserved(t *testing.T) {
 		}, true},
 		{"readers that do not read", func(ctx context.Context, address string) {
 			for range 2 * maxYoungConns {
-				_ = hold(ctx, address, strings.Repeat("GET /nothing HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YTpi\r\n\r\n", 4000))
+				_ = hold(ctx, address, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 4000))
 			}
-		}, true},
+		}, false},
 		{"wrong passwords, 60 at a time", func(ctx context.Context, address string) {
 			for i := range 60 {
 				go func() {
@@ -129,6 +129,38 @@ func probe(t *testing.T, url string) {
 	defer response.Body.Close()
 	if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("%s: %s, %v", url, response.Status, err)
+	}
+}
+
+// TestRequestLimits: neither pipelined requests nor scrapes in a loop occupy plegd, and another
+// client is answered beside them.
+func TestRequestLimits(t *testing.T) {
+	l := listen(t)
+	startWeb(t, "", nil, l)
+	conn, err := net.Dial("tcp", l.Addr().String())
+	must.Do(t, err)
+	defer conn.Close()
+	go func() { _, _ = io.WriteString(conn, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 4000)) }()
+	answers, _ := io.ReadAll(conn) // it is closed, perhaps by a reset
+	if n := strings.Count(string(answers), "HTTP/1.1 200"); n == 0 || n > maxConnRequests {
+		t.Errorf("%d pipelined requests were answered, want at most %d", n, maxConnRequests)
+	}
+	limit := new(limits)
+	attacker, other := clientOf("192.0.2.1:1"), clientOf("192.0.2.2:1")
+	allowed := 0
+	for range 10 * requestBurst {
+		if limit.allow(attacker) {
+			allowed++
+		}
+	}
+	if allowed < requestBurst || allowed > 2*requestBurst || !limit.allow(other) {
+		t.Errorf("%d requests of one client were allowed at once, another client: %v", allowed, limit.allow(other))
+	}
+	for n := range 2 * maxLimiters {
+		limit.allow(clientOf(fmt.Sprintf("10.0.%d.%d:1", n/256, n%256)))
+	}
+	if len(limit.limiters) > maxLimiters {
+		t.Errorf("%d clients are remembered", len(limit.limiters))
 	}
 }
 

@@ -51,7 +51,7 @@ func newPasswords() *passwords {
 
 // check returns nil for the right password, errWrongPassword, or errPasswordsBusy.
 func (p *passwords) check(ctx context.Context, client netip.Prefix, c credentials) error {
-	key := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.user, c.password, c.hash))
+	key := c.key()
 	p.mu.Lock()
 	right := p.right[key]
 	wrong := p.wrong[key]
@@ -89,6 +89,18 @@ func (p *passwords) check(ctx context.Context, client netip.Prefix, c credential
 		remember(p.wrong, key, maxKnownWrong)
 	}
 	return err
+}
+
+// remembers reports whether a password has been found right before.
+func (p *passwords) remembers(c credentials) bool {
+	key := c.key()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.right[key]
+}
+
+func (c credentials) key() [sha256.Size]byte {
+	return sha256.Sum256(fmt.Appendf(nil, "%q %q %q", c.user, c.password, c.hash))
 }
 
 func (c credentials) compare() error {

@@ -161,8 +161,10 @@ type authenticated struct{}
 // before it, and by plain HTTP too, so that a probe needs no credentials.
 func (f *webFile) guard(next http.Handler, log *zap.Logger) http.Handler {
 	known := newPasswords()
+	limit := new(limits)
 	log = sampled(log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		closeSpent(w, r)
 		switch r.URL.Path {
 		case view.PathHealthy, view.PathReady, view.PathHealthz:
 			next.ServeHTTP(w, r)
@@ -172,6 +174,12 @@ func (f *webFile) guard(next http.Handler, log *zap.Logger) http.Handler {
 		if err != nil {
 			log.Error("the web configuration cannot be read", zap.String("file", f.path), zap.Error(err))
 			refuse(w, http.StatusInternalServerError)
+			return
+		}
+		if !known.remembers(s.credentials(r)) && !limit.allow(clientOf(r.RemoteAddr)) {
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "1")
+			refuse(w, http.StatusTooManyRequests)
 			return
 		}
 		s.serve(w, r, known, next)
@@ -214,13 +222,16 @@ func (s *webSettings) serve(w http.ResponseWriter, r *http.Request, known *passw
 
 // login checks the password of a request.
 func (s *webSettings) login(r *http.Request, known *passwords) error {
-	user, password, ok := r.BasicAuth()
-	if !ok {
+	if _, _, ok := r.BasicAuth(); !ok {
 		return errWrongPassword
 	}
-	return known.check(r.Context(), clientOf(r.RemoteAddr), credentials{
-		user: user, password: password, hash: string(s.Users[user]),
-	})
+	return known.check(r.Context(), clientOf(r.RemoteAddr), s.credentials(r))
+}
+
+// credentials returns those of a request, with the configured hash.
+func (s *webSettings) credentials(r *http.Request) credentials {
+	user, password, _ := r.BasicAuth()
+	return credentials{user: user, password: password, hash: string(s.Users[user])}
 }
 
 func refuse(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }

@@ -31,7 +31,7 @@ func TestHealthBesideClients(t *testing.T) {
 	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), 10)
 	lab.Must(t, err)
 	request := func(path string, n int) string {
-		return strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n", n)
+		return strings.Repeat("GET "+path+" HTTP/1.1\r\nHost: x\r\nAuthorization: Basic cHJvbWV0aGV1czpzZWNyZXQ=\r\n\r\n", n)
 	}
 	for name, attack := range map[string]func(ctx context.Context, address string){
 		"10,000 idle connections": func(ctx context.Context, address string) {
@@ -46,8 +46,9 @@ func TestHealthBesideClients(t *testing.T) {
 				}
 			}()
 		},
-		"200 readers that do not read": func(ctx context.Context, address string) {
+		"400 readers that do not read": func(ctx context.Context, address string) {
 			for range 200 {
+				occupy(ctx, address, request("/metrics", 100))
 				occupy(ctx, address, request("/healthz", 20_000))
 			}
 		},
