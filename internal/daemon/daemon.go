@@ -45,6 +45,7 @@ type Daemon struct {
 
 	metrics   *exporter.Metrics
 	gatherer  prometheus.TransactionalGatherer
+	history   *view.History // for the page
 	incidents *incident.Recorder
 	sights    bounded.Slot[proc.Process] // looks at a process when an incident ends
 
@@ -66,11 +67,18 @@ type Daemon struct {
 	judging
 }
 
-// loopObserver counts pod lifecycle events, and logs those that the kubelet delivers.
+// loopObserver counts relists and pod lifecycle events, and logs those events that the kubelet delivers.
 type loopObserver struct {
 	*exporter.Metrics
 
-	log *zap.Logger
+	history *view.History
+	log     *zap.Logger
+}
+
+// RelistDone implements relist.Observer.
+func (o loopObserver) RelistDone(duration time.Duration, ok bool) {
+	o.Metrics.RelistDone(duration, ok)
+	o.history.Add(time.Now(), duration, ok)
 }
 
 // Event implements relist.Observer.
@@ -91,6 +99,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d := &Daemon{
 		cfg: cfg, log: log, started: time.Now(), searched: make(chan struct{}),
 		metrics: exporter.NewMetrics(registry), gatherer: prometheus.ToTransactionalGatherer(registry),
+		history: view.NewHistory(time.Now()),
 		judging: judging{
 			pace:          newPacer(),
 			news:          bounded.NewSignal(),
@@ -139,7 +148,7 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 	state := &store{
 		dir: d.cfg.StateDir, procfs: d.cfg.ProcFS, log: d.log, clock: d.cfg.clock, changed: d.changed,
 		facts:  func() *facts.Facts { return &d.Published().Facts },
-		recent: func() []view.RelistBin { return d.metrics.Recent(time.Now()) },
+		recent: func() []view.RelistBin { return d.history.Bins(time.Now()) },
 	}
 	d.restored, err = state.open()
 	if err != nil {
@@ -147,7 +156,7 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 	}
 	d.incidents.Resume(d.restored.written)
 	d.incidents.Look(d.sighting)
-	d.metrics.Restore(d.restored.written, d.restored.Recent)
+	d.history.Restore(d.restored.written, d.restored.Recent)
 	d.shown["state"] = state
 	d.shown["incidents"] = d.incidents
 	d.run(d.incidents.Run, state.Run)
@@ -168,7 +177,7 @@ func (d *Daemon) watch() {
 		path, _ := kubelet.ParseEndpoint(cfg.RuntimeEndpoint) // validated
 		d.watchSocket(&kubelet.Found{Endpoint: facts.Endpoint{Path: path, Source: "--runtime-endpoint"}})
 	}
-	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{d.metrics, d.log})
+	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{Metrics: d.metrics, history: d.history, log: d.log})
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path:     d.path,
 		Dial:     cfg.Dial,
@@ -205,7 +214,7 @@ func (d *Daemon) watch() {
 // serve adds the web server and the control socket.
 func (d *Daemon) serve(build exporter.Build) {
 	opts := server.HandlerOptions{
-		Build: build, Recent: d.metrics.Recent, Log: d.log, Judged: func() time.Time { return d.Published().At },
+		Build: build, Recent: d.history.Bins, Log: d.log, Judged: func() time.Time { return d.Published().At },
 		Incident: d.incidents.Get,
 	}
 	opts.Node, _ = os.Hostname() // only for the page's title

@@ -158,6 +158,7 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 		s.Verdict = *last
 	}
 	d.metrics.Observe(s)
+	d.history.Judged(s.At, s.State)
 	d.published.Store(s)
 	return s
 }

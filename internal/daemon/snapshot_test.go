@@ -42,7 +42,7 @@ lines:
 func TestScrapesAreEqual(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(20, 2), nil)
-		h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent})
+		h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.history.Bins})
 		w.at(fault)
 		for _, spec := range []string{"", "ListContainers=hang", "socket=freeze"} {
 			w.fail(spec)
@@ -94,7 +94,7 @@ func TestScrapersAndJudge(t *testing.T) {
 		c.RelistPeriod = 20 * time.Millisecond // each relist is judged
 		c.StateDir = dir
 	})
-	h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.metrics.Recent, Incident: w.d.incidents.Get})
+	h := server.NewHandler(w.d, w.d.gatherer, server.HandlerOptions{Recent: w.d.history.Bins, Incident: w.d.incidents.Get})
 	paths := []string{view.PathMetrics, view.PathStatus, view.PathHealthz, view.PathIncidents, "/"}
 	relists := func() uint64 { return w.d.loop.Snapshot().Attempts }
 	until := relists() + 1

@@ -93,7 +93,8 @@ most 200 series.
 
 From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` + "`kubelet_pleg_discard_events`" + ` is ` + "`pleg_discard_events_total`" + `,
 ` + "`kubelet_running_pods`" + ` and ` + "`kubelet_running_containers`" + ` are ` + "`pleg_running_pods`" + ` and ` + "`pleg_running_containers`" + `, and
-` + "`kubelet_runtime_operations_X`" + ` is ` + "`pleg_runtime_operations_X`" + `.
+` + "`kubelet_runtime_operations_X`" + ` is ` + "`pleg_runtime_operations_X`" + `. Of ` + "`pleg_relist_interval_seconds`" + ` and
+` + "`pleg_runtime_operations_duration_seconds`" + ` there are the sum and the count, without buckets.
 `
 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.

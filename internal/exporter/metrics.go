@@ -9,7 +9,6 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/relist"
-	"github.com/plegd/plegd/internal/view"
 )
 
 // Metrics holds the counters and histograms that are fed as things happen. Its
@@ -30,7 +29,6 @@ type Metrics struct {
 	throttled       prometheus.Counter
 	incidents       prometheus.Counter
 	refused         prometheus.Counter
-	history         *view.History
 
 	// Of Observe alone.
 	probed        time.Time // the last probe that was counted
@@ -84,7 +82,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		incidents: f.counter("pleg_incidents_total", "Incidents opened."),
 		refused: f.counter("pleg_web_refused_connections_total",
 			"Connections to plegd's web address that were closed because a client, or all together, had too many."),
-		history: view.NewHistory(time.Now()),
 	}
 	f.counter("pleg_discard_events_total",
 		"Dropped pod lifecycle events, as kubelet_pleg_discard_events. plegd drops none.")
@@ -98,15 +95,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) RelistDone(duration time.Duration, ok bool) {
 	m.relistDuration.Observe(duration.Seconds())
 	m.relists.WithLabelValues(result(ok)).Inc()
-	m.history.Add(time.Now(), duration, ok)
 }
-
-// Recent returns the relists and verdicts of the last minutes, for the page.
-func (m *Metrics) Recent(end time.Time) []view.RelistBin { return m.history.Bins(end) }
-
-// Restore adds the bins of an earlier process to Recent, the last one of which was written
-// at written.
-func (m *Metrics) Restore(written time.Time, bins []view.RelistBin) { m.history.Restore(written, bins) }
 
 // RelistInterval observes the time since the start of the last successful relist.
 func (m *Metrics) RelistInterval(d time.Duration) { m.relistInterval.Observe(d.Seconds()) }
@@ -145,7 +134,6 @@ func (m *Metrics) ConnectionRefused() { m.refused.Inc() }
 // Observe counts the changes since the previous snapshot. One goroutine calls it for
 // every new snapshot.
 func (m *Metrics) Observe(s *facts.Snapshot) {
-	m.history.Judged(s.At, s.State)
 	e := &s.Facts.Evidence
 	if probe := s.Facts.Probe; !probe.At.Equal(m.probed) {
 		m.probed = probe.At
