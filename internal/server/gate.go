@@ -19,7 +19,7 @@ import (
 const (
 	// maxWebConns is the number of open connections per address, and maxClientConns that of one
 	// client. A connection beyond it closes another one that is older than its grace time.
-	maxWebConns    = 64
+	maxWebConns    = 48
 	maxClientConns = 32
 	// silentGrace is the time in which a client can make its request. 130 connections a second of
 	// one client stay below maxClientConns in it.
@@ -27,7 +27,7 @@ const (
 	// activeGrace is the time in which a request is answered and read.
 	activeGrace = 2 * time.Second
 	// maxYoungConns is the number of open connections beyond which no grace time counts.
-	maxYoungConns = 96
+	maxYoungConns = 64
 	// acceptRetry is the pause after a failed accept(2), such as one without a free descriptor.
 	acceptRetry = 20 * time.Millisecond
 	// tlsHandshake is the first byte of a TLS connection (RFC 8446, 5.1).

@@ -1,19 +1,28 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"net/netip"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/plegd/plegd/internal/bounded"
 )
 
 const (
-	// requestRate and requestBurst bound the requests of one client a second, health endpoints
-	// and clients that have logged in excepted: a scrape or a page takes some milliseconds of CPU time, which plegd needs to
+	// requestRate and requestBurst bound the requests of one client a second, of clients
+	// that have not logged in: a scrape or a page takes some milliseconds of CPU time, which plegd needs to
 	// measure the runtime.
 	requestRate  = 50
 	requestBurst = 100
+	// refusalDelay is the time that a client which asks too often, or with a wrong password,
+	// waits for its answer: a client that asks again at once cannot take all CPU time.
+	refusalDelay = 300 * time.Millisecond
+	// maxStreams is the number of requests at a time on one HTTP/2 connection.
+	maxStreams = 4
 	// maxConnRequests is the number of requests after which a connection is closed, so that
 	// pipelined requests cannot occupy plegd.
 	maxConnRequests = 50
@@ -45,6 +54,15 @@ func (l *limits) allow(client netip.Prefix) bool {
 		l.limiters[client] = limiter
 	}
 	return limiter.Allow()
+}
+
+// slow waits for refusalDelay if a client asks too often, and reports whether it does.
+func (l *limits) slow(ctx context.Context, client netip.Prefix) bool {
+	if l.allow(client) {
+		return false
+	}
+	bounded.Sleep(ctx, refusalDelay)
+	return true
 }
 
 // closeSpent closes the connection after this response if it has served enough requests.

@@ -142,6 +142,7 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) error {
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 		ErrorLog:          errorLog,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })

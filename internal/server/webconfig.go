@@ -167,6 +167,7 @@ func (f *webFile) guard(next http.Handler, log *zap.Logger) http.Handler {
 		closeSpent(w, r)
 		switch r.URL.Path {
 		case view.PathHealthy, view.PathReady, view.PathHealthz:
+			limit.slow(r.Context(), clientOf(r.RemoteAddr))
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -176,7 +177,7 @@ func (f *webFile) guard(next http.Handler, log *zap.Logger) http.Handler {
 			refuse(w, http.StatusInternalServerError)
 			return
 		}
-		if !known.remembers(s.credentials(r)) && !limit.allow(clientOf(r.RemoteAddr)) {
+		if !known.remembers(s.credentials(r)) && limit.slow(r.Context(), clientOf(r.RemoteAddr)) {
 			w.Header().Set("Connection", "close")
 			w.Header().Set("Retry-After", "1")
 			refuse(w, http.StatusTooManyRequests)
@@ -202,6 +203,9 @@ func (s *webSettings) serve(w http.ResponseWriter, r *http.Request, known *passw
 	users, certs := s.demands()
 	if users {
 		err := s.login(r, known)
+		if err != nil {
+			bounded.Sleep(r.Context(), refusalDelay)
+		}
 		switch {
 		case errors.Is(err, errPasswordsBusy):
 			w.Header().Set("Retry-After", "1")
