@@ -149,7 +149,8 @@ func newRootCommand() *cobra.Command {
 	root.SetVersionTemplate(version.Print("plegd") + "\n")
 	root.AddCommand(
 		newRunCommand(), newCheckCommand(), newStatusCommand(), newReasonsCommand(), newIncidentsCommand(),
-		newReplayCommand(), newBundleCommand(), newStacksCommand(), newDrillCommand(), newSimulateCommand(), newVersionCommand(),
+		newReplayCommand(), newBundleCommand(), newStacksCommand(), newDrillCommand(), newSimulateCommand(),
+		newVersionCommand(),
 	)
 	root.AddCommand(buildTimeCommands...)
 	return root
