@@ -89,6 +89,26 @@ func (s *store) load(f func()) {
 	s.calls++
 }
 
+// service works with stores that it gets as arguments, as runtimes do with containers.
+type service struct{ calls int }
+
+//go:noinline
+func (r *service) update(s *store, f func()) {
+	s.rw.Lock()
+	defer s.rw.Unlock()
+	f()
+	r.calls++
+	runtime.KeepAlive(s)
+}
+
+//go:noinline
+func (r *service) status(s *store) {
+	s.rw.Lock()
+	defer s.rw.Unlock()
+	r.calls++
+	runtime.KeepAlive(s)
+}
+
 var global sync.Mutex
 
 //go:noinline
@@ -185,6 +205,13 @@ func TestLive(t *testing.T) {
 		"a global lock": {start: func(s *scene) {
 			s.run(func() { logLine(s.hold) })
 			s.run(func() { logLine(nothing) })
+		}},
+		"the value is an argument, beside another one's": {start: func(s *scene) {
+			r := new(service)
+			other := new(store)
+			s.run(func() { r.update(other, s.block) })
+			s.run(func() { r.update(s.store, s.hold) })
+			s.run(func() { r.status(s.store) })
 		}},
 		"never unlocked": {says: "no goroutine shows", start: func(s *scene) {
 			s.mu.Lock()

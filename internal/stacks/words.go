@@ -78,12 +78,13 @@ var programWait = regexp.MustCompile(`^os/exec\.\(\*Cmd\)\.(?:Wait|Run|Output|Co
 // peers are searched in this order: what is said by an earlier table is more exact.
 var peers = [][]peer{
 	{
-		{regexp.MustCompile(`(?:runtime/v2/task|runtime/task/v\d)\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a shim"},
+		{regexp.MustCompile(`(?:runtime/v2/task|runtime/task/v\d|shim/v1)\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a shim"},
 		{regexp.MustCompile(`containerd/nri/pkg/api\.\(\*\w*[cC]lient\)\.(\w+)$`), "an NRI plugin"},
 		{regexp.MustCompile(`services/snapshots/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a snapshotter"},
 		{regexp.MustCompile(`containerd/(?:v2/)?api/services/\w+/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to containerd"},
 		{regexp.MustCompile(`containernetworking/cni/libcni\.\(\*CNIConfig\)\.(\w+)$`), "a CNI plugin"},
 		{regexp.MustCompile(`containerd/go-runc\.\(\*Runc\)\.(\w+)$`), "runc"},
+		{regexp.MustCompile(`containerd/fifo\.(?:OpenFifo|openFifo)`), "the other end of a FIFO"},
 		{regexp.MustCompile(`(?:remotes/docker|containers/image/v5/docker|distribution/registry/client)\.`), "a registry"},
 	},
 	{
