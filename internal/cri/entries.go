@@ -17,7 +17,7 @@ const (
 // The maximum size in bytes of an id or a name (Kubernetes allows 253 for a name; ids have
 // 64) and of a message. Longer values are truncated so that memory use stays bounded.
 const (
-	maxName    = 1 << 10
+	maxName    = 256
 	maxMessage = 4 << 10
 )
 

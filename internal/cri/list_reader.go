@@ -15,9 +15,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// MaxEntries is the maximum number of entries in one list. A list within the
-// kubelet's 16 MiB limit has about 15,500 entries of the usual size.
-const MaxEntries = 40_000
+// MaxEntries is the maximum number of entries in one list. A list within the kubelet's 16 MiB
+// limit has about 15,500 entries of the usual size. Two lists of so many, each with other ids
+// than the last one, take plegd to its limit of 128 MiB (test/hostile, TestFatLists).
+const MaxEntries = 16_384
 
 var (
 	errWire    = errors.New("invalid protobuf message")

@@ -173,6 +173,22 @@ func (p *plegd) relists(n uint64) lab.Status {
 	})
 }
 
+// lists waits until both lists have been answered so many times more, in relists or beside one
+// that inspects.
+func (p *plegd) lists(n int) (s lab.Status) {
+	p.t.Helper()
+	for range n {
+		var last *time.Time
+		s = p.await("a list", func(s lab.Status) bool {
+			if last == nil && s.LastSeen != nil {
+				last = s.LastSeen
+			}
+			return last != nil && s.LastSeen.After(*last)
+		})
+	}
+	return s
+}
+
 // awaitMetric waits for the value of a series, as /metrics writes it.
 func (p *plegd) awaitMetric(series, want string) {
 	p.t.Helper()

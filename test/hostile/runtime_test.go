@@ -171,41 +171,66 @@ func TestAnswersAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestFatLists: both lists hold names and ids that plegd keeps. They are nearly 16 MiB
-// long, or 11 MiB where every entry changes every 3 s: changing lists of nearly 16 MiB
-// take 131 MiB at the peak, more than maxRSS.
+// TestFatLists: both lists are nearly as large as the kubelet accepts, with names and ids that
+// plegd keeps, few long entries or as many as it reads, and in the worst case each list has
+// other ids than the one before. plegd stays within maxRSS, and its own work on them is never
+// shown as a hang of the runtime.
 func TestFatLists(t *testing.T) {
-	fill := func(rt *fakeruntime.Runtime, generation string, most int) {
-		rt.ClearRaw()
-		name := func(kind string, i int) string {
-			return (generation + kind + hex(i) + strings.Repeat("n", 1<<10))[:1<<10]
-		}
-		other := map[string]string{"a": strings.Repeat("x", 3000)}
-		for i := range most / (4 << 10) {
-			s, c := podOf(name("u", i))
-			s.Id, s.Metadata.Name, s.Metadata.Namespace, s.Annotations = name("s", i), name("p", i), name("ns", i), other
-			rt.AddRawSandbox(s)
-			if i < most/(6<<10) {
-				c.Id, c.Metadata.Name, c.Annotations = name("c", i), name("cn", i), other
-				c.Labels["io.kubernetes.pod.name"], c.Labels["io.kubernetes.pod.namespace"] = name("p", i), name("ns", i)
-				rt.AddRawContainer(c)
-			}
-		}
-	}
-	for name, most := range map[string]int{"the same": 8 << 20, "others each time": 6 << 20} {
+	for name, tt := range map[string]struct {
+		entries int
+		nameLen int
+		changes bool
+	}{
+		"long names":                 {entries: 2600, nameLen: 1 << 10},
+		"long names, changing":       {entries: 2600, nameLen: 1 << 10, changes: true},
+		"many entries":               {entries: 16_300, nameLen: 64},
+		"many entries, changing":     {entries: 16_300, nameLen: 64, changes: true},
+		"containers of one pod only": {entries: 16_300, nameLen: 0, changes: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
-			fill(rt, "0", most)
+			fillFat(rt, "0", tt.entries, tt.nameLen)
 			p := start(t, socket, lab.PlegdOptions{Flags: []string{"--relist-period=500ms", "--log.level=info"}})
-			p.relists(1)
 			for i := range 4 {
-				if name != "the same" {
-					fill(rt, fmt.Sprint(i), most)
+				s := p.lists(3)
+				if slices.Contains([]string{"RuntimeListStall", "RuntimeUnresponsive"}, s.Reason) {
+					t.Errorf("a runtime that answers is %s", describe(s))
 				}
-				time.Sleep(3 * time.Second)
+				if tt.changes {
+					fillFat(rt, fmt.Sprint(i), tt.entries, tt.nameLen)
+				}
 			}
 			rt.ClearRaw()
-			p.awaitReason() // thousands of pods are gone at once
+			p.lists(3) // thousands of pods are gone at once
 		})
 	}
+}
+
+// fillFat replaces the raw entries by so many sandboxes and containers. nameLen is the size of
+// each name in bytes; 0 makes all of them containers of one pod.
+func fillFat(rt *fakeruntime.Runtime, generation string, entries, nameLen int) {
+	rt.ClearRaw()
+	name := func(kind string, i int) string {
+		return (generation + kind + hex(i) + strings.Repeat("n", max(nameLen, 10)))[:max(nameLen, 10)]
+	}
+	var sandboxes []*runtimeapi.PodSandbox
+	var containers []*runtimeapi.Container
+	for i := range entries {
+		s, c := podOf(name("u", i))
+		c.Id = name("c", i)
+		if nameLen == 0 {
+			c.Labels["io.kubernetes.pod.uid"] = "one"
+		} else {
+			s.Id = name("s", i)
+			s.Metadata.Name = name("p", i)
+			s.Metadata.Namespace = name("ns", i)
+			c.Metadata.Name = name("cn", i)
+			c.Labels["io.kubernetes.pod.name"] = name("p", i)
+			c.Labels["io.kubernetes.pod.namespace"] = name("ns", i)
+			sandboxes = append(sandboxes, s)
+		}
+		containers = append(containers, c)
+	}
+	rt.AddRawSandbox(sandboxes...)
+	rt.AddRawContainer(containers...)
 }
