@@ -197,6 +197,13 @@ bench: build ## Measure plegd beside a plain client at 110, 500 and 5000 pods; f
 	@$(GO) build -o build/bench ./bench
 	@bash bench/write.sh table "$(WRITE)" build/bench $(ARGS)
 
+.PHONY: bench-real
+bench-real: build ## Measure plegd on a real containerd with 10, 110 and 250 pods beside the plain client and node-problem-detector; fails if a limit is broken: make bench-real [PLEGD_BENCH_NPD=DIR] [PLEGD_BENCH_WINDOW=30s] [PLEGD_BENCH_PODS=110] [WRITE=docs/results/performance.md] (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make bench-real: needs root: it starts a containerd with pods" >&2; exit 1; }
+	@bash test/e2e/install-deps.sh
+	@$(GO) build -o build/bench ./bench
+	@PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_BENCH=$(CURDIR)/build/bench bash bench/write.sh real "$(WRITE)" $(GO) test -tags e2e -count=1 -timeout 1h -v ./test/realbench/
+
 .PHONY: lint
 lint: lint-tools ## Check formatting and run golangci-lint, which vets with the tag e2e
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "make lint: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
