@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
@@ -94,6 +95,7 @@ func (p *Process) read(s proc.Process, up time.Duration) error {
 		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
 	}
 	readDescriptors(p.hop.procfs, v)
+	v.ThreadCount = threadCount(p.hop.procfs, s.PID)
 	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
 		return err
 	}
@@ -149,6 +151,16 @@ func readDescriptors(root string, v *facts.Process) {
 		v.MaxFDs = int(min(l.OpenFiles, math.MaxInt)) //nolint:gosec // not above it
 	}
 	v.HardFDs = hardLimit(root, v.PID)
+}
+
+// threadCount returns the number of a process's threads, by the links of /proc/PID/task: one a thread, and two of every
+// directory. 0 where it is not readable.
+func threadCount(root string, pid int) int {
+	var st unix.Stat_t
+	if err := unix.Stat(proc.Path(root, pid, "task"), &st); err != nil {
+		return 0
+	}
+	return max(0, int(st.Nlink)-2) //nolint:gosec // a pid's range
 }
 
 // hardLimit returns the hard limit of a process's open files, 0 where it is not readable.

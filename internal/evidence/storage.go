@@ -42,6 +42,7 @@ type storage struct {
 	searched time.Time
 	of       []int // the processes that were searched
 	dirs     []storageDir
+	mounts   int // the most that a process's mount namespace has
 }
 
 // storageDir is one directory of a runtime: its file system, without numbers, and ext4's
@@ -71,9 +72,14 @@ func (s *storage) gather(context.Context) (*facts.Storage, error) {
 	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
 	pids := s.pids()
 	if out.At.Sub(s.searched) >= storageInterval || !slices.Equal(pids, s.of) || slices.ContainsFunc(s.dirs, broken) {
+		known := s.dirs
+		s.mounts = 0
 		s.searched, s.of, s.dirs = out.At, pids, nil
 		for _, pid := range pids {
 			s.search(pid)
+		}
+		if slices.Contains(pids, 0) || len(pids) == 0 {
+			s.keep(known, pids)
 		}
 	}
 	for _, d := range s.dirs {
@@ -89,6 +95,8 @@ func (s *storage) gather(context.Context) (*facts.Storage, error) {
 	if len(out.FileSystems) == 0 {
 		return nil, ErrNoData
 	}
+	out.Mounts = s.mounts
+	out.MountsMax = int(max(0, proc.Number(filepath.Join(s.procfs, "sys/fs/mount-max"))))
 	return out, nil
 }
 
@@ -100,6 +108,7 @@ func (s *storage) search(pid int) {
 	}
 	b, _ := s.table.ReadSlow(proc.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
 	mounts := proc.ParseMounts(b)
+	s.mounts = max(s.mounts, len(mounts))
 	note := func(path string) {
 		for _, m := range storageMarks {
 			dir, _, found := strings.Cut(path, m.mark)
@@ -118,12 +127,35 @@ func (s *storage) search(pid int) {
 	})
 }
 
+// keep keeps the directories of processes that have ended, as the node's first process sees them: a full or read-only
+// one may be why they ended.
+func (s *storage) keep(known []storageDir, pids []int) {
+	var mounts []proc.Mount
+	for _, d := range known {
+		listed := slices.ContainsFunc(s.dirs, func(other storageDir) bool { return other.Directory == d.Directory })
+		if listed || slices.Contains(pids, d.pid) {
+			continue
+		}
+		if mounts == nil {
+			b, err := s.table.ReadSlow(proc.Path(s.procfs, 1, "mountinfo"), maxMountinfo)
+			if err != nil {
+				return
+			}
+			mounts = proc.ParseMounts(b)
+		}
+		s.dirs = append(s.dirs, s.dirOn(mounts, d.Directory, d.Use, 1))
+	}
+}
+
 // dirOn returns a directory, with the mount that it is on.
 func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDir {
 	m, _ := proc.MountOf(mounts, dir)
 	d := storageDir{pid: pid, FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type}}
-	if slices.Contains(strings.Split(m.Options, ","), "emergency_ro") {
-		d.Option, d.ReadOnly = "emergency_ro", true
+	for option := range strings.SplitSeq(m.Options, ",") {
+		if option == "emergency_ro" || option == "shutdown" {
+			d.Option = option
+			d.ReadOnly = true
+		}
 	}
 	device, _ := os.Readlink(filepath.Join(s.sysfs, "dev/block", m.Device)) // "" of a file system without one
 	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device)) + "/"

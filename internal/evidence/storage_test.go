@@ -124,3 +124,28 @@ func TestStorageCRIO(t *testing.T) {
 		}
 	}
 }
+
+// TestStorageOfTheDead: a full or read-only directory may be why the runtime ended, so its directories are kept.
+func TestStorageOfTheDead(t *testing.T) {
+	procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
+	pids := []int{1000, 0}
+	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }}
+	alive := gatherStorage(t, s)
+	evidencetest.WriteTree(t, procfs, map[string]string{
+		"1/mountinfo":      strings.Replace(storageMountTable, "rw,errors=remount-ro", "rw,shutdown", 1),
+		"1/root/data/file": "",
+		"sys/fs/mount-max": "100000\n",
+		"1/stat":           evidencetest.StatLine(1, "systemd", 'S', 0, 1),
+	})
+	if err := os.RemoveAll(filepath.Join(procfs, "1000")); err != nil {
+		t.Fatal(err)
+	}
+	pids = []int{0, 0}
+	dead := gatherStorage(t, s)
+	if len(alive) != 1 || len(dead) != 1 || dead[0].Directory != "/data" || !dead[0].ReadOnly || dead[0].Option != "shutdown" {
+		t.Errorf("alive %+v, dead %+v", alive, dead)
+	}
+	if again := gatherStorage(t, s); len(again) != 1 {
+		t.Errorf("the second sample has %+v", again)
+	}
+}

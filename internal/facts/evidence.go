@@ -133,6 +133,10 @@ func (c *Cgroup) OwnPressure() CgroupPressure {
 type Storage struct {
 	At          time.Time    `json:"at,omitzero"`
 	FileSystems []FileSystem `json:"file_systems,omitempty"`
+	// Mounts is how many mounts the runtime's mount namespace has, MountsMax how many it may have (fs.mount-max); 0 if
+	// unknown. At the limit mount fails with ENOSPC.
+	Mounts    int `json:"mounts,omitzero"`
+	MountsMax int `json:"mounts_max,omitzero"`
 }
 
 // FileSystem is one of them.
@@ -147,7 +151,8 @@ type FileSystem struct {
 	Inodes     int64 `json:"inodes"`
 	FreeInodes int64 `json:"free_inodes"`
 	ReadOnly   bool  `json:"read_only,omitzero"`
-	// Option is the mount option for that where statfs(2) does not show it: "emergency_ro", after an error (Linux 6.15).
+	// Option is the mount option for that where statfs(2) does not show it: "emergency_ro" after an error (Linux
+	// 6.15), "shutdown" of a file system that the kernel has shut down.
 	Option string `json:"option,omitzero"`
 }
 

@@ -22,7 +22,8 @@ type Process struct {
 	MaxFDs      int            `json:"max_fds"`
 	HardFDs     int            `json:"hard_fds,omitzero"`     // the hard limit, 0 if unknown
 	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"` // when they were last used up
-	Threads     map[string]int `json:"threads,omitzero"`      // by state: R, S, D, T, Z, other
+	Threads     map[string]int `json:"threads,omitzero"`      // by state: R, S, D, T, Z, other; of the first 2,048
+	ThreadCount int            `json:"thread_count,omitzero"` // all of them, 0 if unknown
 	// Blocked are threads in D, or asleep without waiting for work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
 	// BlockIODelay is true while its threads' time in block I/O rises (with delay accounting on).

@@ -3,10 +3,16 @@ package facts
 import "fmt"
 
 const (
-	// storageBytes is the free space, in bytes, below which a file system counts as full.
-	storageBytes = 1 << 20
-	// storageInodes is the number of free inodes below which it has none left: a pod takes about 20.
-	storageInodes = 32
+	// fullBytes and fullShare are the free space below which a file system counts as full, the smaller of both: an
+	// image layer or the log of a pod no longer fits. minFullBytes is the least for a small one, as of a tmpfs.
+	fullBytes    = 64 << 20
+	fullShare    = 100
+	minFullBytes = 1 << 20
+	// fullInodes is the number of free inodes, and inodeShare the share, below which a file system has too few: a pod
+	// takes about 20, and a layer of an image thousands. minFullInodes is the least for a small one.
+	fullInodes    = 1000
+	inodeShare    = 100
+	minFullInodes = 32
 	// StorageStill is the multiple of these limits above which a full file system counts as free again.
 	StorageStill = 2
 )
@@ -26,11 +32,17 @@ func (s *Storage) Lacking(times int64) *FileSystem {
 
 // Lacks reports whether it is read-only, or has less free space or inodes than so many times the limits.
 func (f *FileSystem) Lacks(times int64) bool {
-	return f.ReadOnly || f.Bytes > 0 && f.FreeBytes < times*storageBytes || f.lacksInodes(times)
+	return f.ReadOnly || f.lacksSpace(times) || f.lacksInodes(times)
+}
+
+func (f *FileSystem) lacksSpace(times int64) bool {
+	limit := max(minFullBytes, min(fullBytes, f.Bytes/fullShare))
+	return f.Bytes > 0 && f.FreeBytes < times*limit
 }
 
 func (f *FileSystem) lacksInodes(times int64) bool {
-	return f.Inodes > 0 && f.FreeInodes < times*storageInodes
+	limit := max(minFullInodes, min(fullInodes, f.Inodes/inodeShare))
+	return f.Inodes > 0 && f.FreeInodes < times*limit
 }
 
 // String returns the file system's state in words.
@@ -39,9 +51,11 @@ func (f *FileSystem) String() string {
 	switch {
 	case f.Option == "emergency_ro":
 		what = "read-only since an error of the file system (emergency_ro)"
+	case f.Option == "shutdown":
+		what = "shut down by the kernel after an error (shutdown): every access fails"
 	case f.ReadOnly:
 		what = "read-only"
-	case f.lacksInodes(StorageStill) && (f.Bytes == 0 || f.FreeBytes >= StorageStill*storageBytes):
+	case f.lacksInodes(StorageStill) && !f.lacksSpace(StorageStill):
 		what = fmt.Sprintf("%d of %d inodes free", f.FreeInodes, f.Inodes)
 	}
 	return fmt.Sprintf("%s %s: %s (%s)", f.Use, f.Directory, what, f.device())

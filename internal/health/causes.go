@@ -70,6 +70,7 @@ func (w *view) chainCause() string {
 	case c.Culprit() == nil || call.Kind != facts.KindCall:
 	case helper != nil && slices.ContainsFunc(c.Links, isBus):
 		return SystemBusStalled
+	case helper != nil && w.helperMayBeSlow(helper):
 	case helper != nil && (c.Link(facts.KindMount) == nil || call.IsList()):
 		return RuntimeHelperStuck
 	case helper != nil:
@@ -82,6 +83,14 @@ func (w *view) chainCause() string {
 		return RuntimeListStall
 	}
 	return ""
+}
+
+// youngHelper is how long a helper may take on a node whose CPUs are short.
+const youngHelper = 10 * time.Second
+
+// helperMayBeSlow reports whether a helper is young and the node short of CPU: it may end by itself.
+func (w *view) helperMayBeSlow(helper *facts.Link) bool {
+	return w.age(helper.Since) < youngHelper && w.node.CPUSome >= cpuSome && w.busyCPUs() != ""
 }
 
 // chainSymptom returns the reason that says which call the chain begins with: it says what hangs, and not why.
@@ -134,10 +143,16 @@ func (w *view) chainOf(id, hop string) *facts.Chain {
 	switch {
 	case found != nil && (c == nil || !isAbout || w.chainCause() != id):
 		return &found.Chain
-	case isAbout:
+	case isAbout && !w.waitsForHop(c, hop):
 		return c
 	}
 	return nil
+}
+
+// waitsForHop reports whether the chain ends in the runtime, which waits for the hop that the reason is about.
+func (w *view) waitsForHop(c *facts.Chain, hop string) bool {
+	culprit := c.Culprit()
+	return hop != "" && culprit != nil && culprit.Kind == facts.KindRuntime && culprit.PID == w.process.LivePID()
 }
 
 // chainNext is the first step for the culprit of the chain; "" where there is none.

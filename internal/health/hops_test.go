@@ -66,12 +66,12 @@ func TestHops(t *testing.T) {
 			h.Process.StoppedAt, h.Process.Stops = t0.Add(-time.Second), []time.Time{t0.Add(-4 * time.Second), t0.Add(-2 * time.Second)}
 		}},
 		{"frozen", RuntimeFrozen, facts.SeverityCritical, func(h *facts.Hop) { waiting(h); h.Cgroup.Frozen = true }},
-		{"CPU quota", RuntimeThrottled, facts.SeverityCritical, func(h *facts.Hop) { h.Answer.RPC, h.Cgroup.Throttled = 800*time.Millisecond, 0.9 }},
+		{"CPU quota", RuntimeThrottled, facts.SeverityWarning, func(h *facts.Hop) { h.Answer.RPC, h.Cgroup.Throttled = 800*time.Millisecond, 0.9 }},
 		{"memory limit", RuntimeMemoryLimited, facts.SeverityWarning, func(h *facts.Hop) {
 			blocked("mem_cgroup_handle_over_high")(h)
 			h.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/", Usage: 99, Max: 100}}
 		}},
-		{"tasks limit", KernelLimitReached, facts.SeverityCritical, func(h *facts.Hop) { h.Cgroup.PIDs, h.Cgroup.PIDsMax = 100, 100 }},
+		{"tasks limit", KernelLimitReached, facts.SeverityWarning, func(h *facts.Hop) { h.Cgroup.PIDs, h.Cgroup.PIDsMax = 100, 100 }},
 		{"a lock while it starts", RuntimeStorageLocked, facts.SeverityCritical, func(h *facts.Hop) {
 			hopFails(h, facts.StageConnect, facts.CauseRefused, 2*time.Second)
 			h.Process.Start = t0.Add(-3 * time.Second)

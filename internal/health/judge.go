@@ -148,12 +148,14 @@ func matchRow(r *Reason, views []*view) *facts.Active {
 type findings struct {
 	problem  bool        // a reason that is more than information
 	critical facts.Layer // the lowest layer that has a critical reason, 0 for none
+	network  bool        // NetworkNotReady, which is a rule of the kubelet by itself
 }
 
 func findingsOf(active []facts.Active) findings {
 	out := findings{problem: hasReason(active)}
 	for _, a := range active {
 		layer := reasonOf(a.ID).Layer
+		out.network = out.network || a.ID == NetworkNotReady
 		if a.Severity == facts.SeverityCritical && (out.critical == 0 || layer < out.critical) {
 			out.critical = layer
 		}

@@ -48,7 +48,7 @@ func compare(a, b facts.Active) int {
 // provenCause returns the active reason that the chain of waiting proves to be the cause of another one; nil for none.
 func (w *view) provenCause(active []facts.Active, symptom string) *facts.Active {
 	proven := w.chainCause()
-	if proven == "" || !slices.Contains(reasonOf(symptom).CausedBy, proven) || symptom != w.chainSymptom() {
+	if proven == "" || !slices.Contains(reasonOf(symptom).CausedBy, proven) {
 		return nil
 	}
 	i := slices.IndexFunc(active, func(a facts.Active) bool { return a.ID == proven })

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,10 +19,10 @@ const (
 	throttledLists = 10
 	// quotaMeasured is how long after the begin of a hang it is known what the quota takes.
 	quotaMeasured = 2500 * time.Millisecond
-	// So many starts in that time are a loop, until none has come for restartsOver.
-	restartsWithin = 5 * time.Minute
-	restartsMany   = 3
-	restartsOver   = time.Minute
+	// restartsOver is for how long at least a loop is named after its last start.
+	restartsOver = time.Minute
+	// maxCount bounds a counter of the kernel that is printed.
+	maxCount = 1 << 30
 	// youngFor is how long after its start a runtime that does not serve yet counts as
 	// starting: recovering hundreds of pods takes minutes at worst. startsFor is the same for
 	// one that accepts and answers nothing: containerd 2.x with 80 pods took 9 s on a busy node.
@@ -33,7 +34,20 @@ const (
 	stopsOver   = 1250 * time.Millisecond
 	pidsFull    = 0.98 // of pids.max
 	nodeFull    = 0.95 // of the kernel's tables
+	// goThreads is the number of threads at which Go ends a program (runtime/debug.SetMaxThreads), and threadsNear the
+	// share that is near: each hung file operation takes a thread.
+	goThreads   = 10000
+	threadsNear = 0.8
 )
+
+// restartLoops are so many starts within a time, the faster loop first.
+var restartLoops = []struct {
+	starts int
+	within time.Duration
+}{
+	{starts: 3, within: 5 * time.Minute},
+	{starts: 4, within: 30 * time.Minute},
+}
 
 func frozen(w *view) lines {
 	p, c := w.process, w.cgroup
@@ -133,13 +147,48 @@ func (w *view) listsSlowLately(id string) bool {
 	return w.f.Relist.HadListOf(slowCall, int(w.band(id, recentLists, throttledLists)))
 }
 
-func restarting(w *view) lines {
-	starts := w.process.Restarts
-	n := w.lately(starts, restartsWithin)
-	if n < restartsMany || w.age(starts[len(starts)-1]) > restartsOver {
+// restarting names a loop: several starts within minutes, or more of them in a slower one.
+func restarting(w *view) (out lines) {
+	starts := w.loopStarts()
+	if starts == nil || w.age(starts[len(starts)-1]) > max(restartsOver, w.restartOverdue(starts)) {
 		return nil
 	}
-	return line("started %d times in %s, the last time %s ago", n, facts.Seconds(restartsWithin), w.ago(starts[len(starts)-1]))
+	first := starts[0]
+	last := starts[len(starts)-1]
+	out.add("started %d times in %s, the last time %s ago", len(starts), facts.Seconds(w.age(first)), w.ago(last))
+	for i := range w.cgroup.MemoryLimits {
+		l := &w.cgroup.MemoryLimits[i]
+		out.when(l.OOMKills > 0, "the kernel killed %s of cgroup %s for its memory limit",
+			facts.Count(int(min(l.OOMKills, maxCount)), "process", "processes"), l.Path)
+	}
+	return append(out, storageFull(w)...)
+}
+
+// loopStarts returns the starts of the runtime that make a loop, the oldest first; nil for none.
+func (w *view) loopStarts() []time.Time {
+	starts := w.process.Restarts
+	for _, loop := range restartLoops {
+		n := w.lately(starts, loop.within)
+		if n >= loop.starts {
+			return starts[len(starts)-n:]
+		}
+	}
+	return nil
+}
+
+// restartOverdue returns how long after the last start the next one is overdue: the loop has then ended.
+func (w *view) restartOverdue(starts []time.Time) time.Duration {
+	mean := starts[len(starts)-1].Sub(starts[0]) / time.Duration(len(starts)-1)
+	return mean + mean/2
+}
+
+// restartsGoOn reports whether calls fail, or the next start of the loop is not overdue.
+func (w *view) restartsGoOn() bool {
+	starts := w.loopStarts()
+	if starts == nil {
+		return false
+	}
+	return w.callsLate() || w.age(starts[len(starts)-1]) <= w.restartOverdue(starts)
 }
 
 func runtimeStarting(w *view) (out lines) {
@@ -167,14 +216,25 @@ func runtimeStarting(w *view) (out lines) {
 	return out
 }
 
-// kernelLimits names the limits of tasks and open files that are reached.
+// kernelLimits names the limits of tasks, threads, open files and mounts that are reached.
 func kernelLimits(w *view) (out lines) {
-	full := func(what string, n, limit, share float64) {
-		out.when(limit > 0 && n >= share*limit, "%s: %.0f of %.0f", what, n, limit)
+	c := w.cgroup
+	n := w.node
+	storage := cmp.Or(w.f.Evidence.Storage, &facts.Storage{})
+	for _, l := range []struct {
+		what         string
+		count, limit float64
+		share        float64
+	}{
+		{what: "tasks of the runtime's cgroup", count: float64(c.PIDs), limit: float64(c.PIDsMax), share: pidsFull},
+		{what: "threads of the node", count: float64(n.Threads), limit: float64(n.ThreadsMax), share: nodeFull},
+		{what: "open files of the node", count: float64(n.Files), limit: float64(n.FilesMax), share: nodeFull},
+		{what: "mounts of the runtime's mount namespace (fs.mount-max)", count: float64(storage.Mounts),
+			limit: float64(storage.MountsMax), share: pidsFull},
+		{what: "threads of the runtime, which Go ends at the limit", count: float64(w.process.ThreadCount),
+			limit: goThreads, share: threadsNear},
+	} {
+		out.when(l.limit > 0 && l.count >= l.share*l.limit, "%s: %.0f of %.0f", l.what, l.count, l.limit)
 	}
-	c, n := w.cgroup, w.node
-	full("tasks of the runtime's cgroup", float64(c.PIDs), float64(c.PIDsMax), pidsFull)
-	full("threads of the node", float64(n.Threads), float64(n.ThreadsMax), nodeFull)
-	full("open files of the node", float64(n.Files), float64(n.FilesMax), nodeFull)
 	return out
 }

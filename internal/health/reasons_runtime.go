@@ -12,6 +12,8 @@ const (
 	// How long the kubelet must have failed beside a good runtime, and nobody listened.
 	kubeletFails = 10 * time.Second
 	kubeletGone  = kubelet.GoneAfter
+	// networkStart is how long a new node may take until its network plugin is ready.
+	networkStart = 10 * time.Minute
 	// kubeletOld is the age of the kubelet's own last seen beside a runtime that answers: above the
 	// 300 s between two relists of a kubelet that uses events (KEP-3386, 1.26 to 1.36).
 	kubeletOld = 330 * time.Second
@@ -94,6 +96,13 @@ func networkNotReady(w *view) lines {
 		return w.statusSays(s.NetworkReady.KubeletText("NetworkReady"))
 	}
 	return nil
+}
+
+// networkLost reports whether the pod network has been ready before, or has had the time that a new node needs:
+// its network plugin is a pod that is pulled first.
+func (w *view) networkLost() bool {
+	earlier := w.previous.ActiveReason(NetworkNotReady)
+	return !w.f.Status.LastGood.IsZero() || earlier != nil && w.age(earlier.Since) >= networkStart
 }
 
 // statusSays is a condition of the last Status that was answered, with its age where a later one has failed.
@@ -191,7 +200,7 @@ func unknown(w *view, named findings) lines {
 	hangs := w.lists == listsHang && w.age(w.hungSince) >= unknownAfter
 	relistsFail := hangs || w.relistsFailFor() >= unknownAfter
 	rulesFail := !w.starting && !w.kubelet.NodeReady
-	if relistsFail && unexplained || rulesFail && named.critical == 0 {
+	if relistsFail && unexplained || rulesFail && named.critical == 0 && !named.network {
 		return w.callEvidence()
 	}
 	return nil

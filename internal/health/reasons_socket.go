@@ -215,3 +215,20 @@ func (w *view) endNext() string {
 	}
 	return ""
 }
+
+// descriptorNext is the step where a stuck shim is among those that hold connections of the runtime: a restart would
+// lose its containers.
+func (w *view) descriptorNext() string {
+	c := w.f.Evidence.Children
+	if c == nil || len(c.Stuck) == 0 {
+		return ""
+	}
+	shim := &c.Stuck[0]
+	name := facts.ProcessName(shim.PID, shim.Comm, "", "")
+	if shim.State == "T" {
+		return fmt.Sprintf("Continue %s first (`kill -CONT %d`): do not restart the runtime while it is stopped. "+
+			"Then raise LimitNOFILE, if descriptors are still used up.", name, shim.PID)
+	}
+	return fmt.Sprintf("See what %s waits for, and do not restart the runtime before that ends. "+
+		"Then raise LimitNOFILE, if descriptors are still used up.", name)
+}

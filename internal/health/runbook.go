@@ -89,7 +89,7 @@ func (r *Reason) Text() string {
 	var b strings.Builder
 	severity := string(r.Severity)
 	if r.CriticalWhile != nil {
-		severity += "; critical while calls are slow or hang"
+		severity += "; critical while calls fail, hang or take seconds"
 	}
 	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\nDoes restarting the runtime help? %s\n\nNext: %s\n", r.ID, severity,
 		r.Meaning, r.Evidence, r.Restart, r.Next)

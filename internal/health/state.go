@@ -132,9 +132,12 @@ func (w *view) unanswered(since time.Time, after time.Duration) bool {
 }
 
 // listLate reports whether the list under way is slow already.
-func (w *view) listLate() bool {
-	in := w.f.Relist.InFlight
-	return in != nil && in.Phase != facts.PhaseInspect && w.age(in.PhaseStart) >= slowCall
+func (w *view) listLate() bool { return w.listLateFor(slowCall) }
+
+// listLateFor reports whether the list under way has been unanswered for a time.
+func (w *view) listLateFor(limit time.Duration) bool {
+	relist := w.f.Relist.InFlight
+	return relist != nil && relist.Phase != facts.PhaseInspect && w.age(relist.PhaseStart) >= limit
 }
 
 // listUnanswered returns the relist whose list is unanswered for longer than listLimit, nil for
@@ -258,3 +261,16 @@ func (w *view) listsSuffer() bool {
 
 // relistSuffers reports whether relists fail, hang or are slow.
 func (w *view) relistSuffers() bool { return w.f.Relist.Failures > 0 || w.listsSuffer() }
+
+// callsLate reports whether calls are late enough for a page: relists fail, a list hangs, or one of the last ten
+// relists' lists took as long as RelistSlow needs. Lists that are merely slow explain a warning.
+func (w *view) callsLate() bool {
+	if w.hop != nil && (w.f.Probe.FailsForAll() || w.f.Probe.RPC >= SlowListThreshold) {
+		return true
+	}
+	return w.f.Relist.Failures > 0 || w.lists == listsHang || w.listLateFor(SlowListThreshold) ||
+		w.f.Relist.HadListOf(SlowListThreshold, throttledLists)
+}
+
+// callsOrAcceptLate reports whether calls are late enough for a page, or new connections are.
+func (w *view) callsOrAcceptLate() bool { return w.callsLate() || w.queueFull() || w.notAccepting() }
