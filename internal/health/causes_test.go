@@ -94,7 +94,7 @@ func TestChainBeforeTheHang(t *testing.T) {
 	check := func(tt suspicion, f facts.Facts, operation string, called time.Time) {
 		tt.answered(&f)
 		f.Evidence.Chain = &facts.Chain{At: t0, Links: []facts.Link{{Kind: facts.KindCall, Name: operation}, {Kind: facts.KindContainer, Name: "a/b/c"}, shim}}
-		if s := suspected(&f, t0); s.Suspected != tt.suspected || s.Suspected && (s.Operation != operation || !s.Called.Equal(called)) {
+		if s := newSignals(&f, t0, nil).suspectedCall(); s.Suspected != tt.suspected || s.Suspected && (s.Operation != operation || !s.Called.Equal(called)) {
 			t.Errorf("%s, %+v: %+v", operation, tt, s)
 		}
 		if v := Judge(&f, t0, nil); (v.Reason == ShimStuck) != tt.hang || (v.Culprit != nil) != tt.hang {

@@ -16,29 +16,29 @@ import (
 // Judge makes the verdict of the facts at a moment. previous is the verdict before it, nil for the first: it has since when
 // a state or a reason is active, and keeps a reason from flapping at its threshold.
 func Judge(f *facts.Facts, moment time.Time, previous *facts.Verdict) *facts.Verdict {
-	w := newView(f, moment, previous)
-	views := []*view{w}
+	s := newSignals(f, moment, previous)
+	sets := []*signals{s}
 	for i := range f.Evidence.Hops {
-		views = append(views, newView(f.At(f.Evidence.Hops[i].Socket), moment, previous))
+		sets = append(sets, newSignals(f.At(f.Evidence.Hops[i].Socket), moment, previous))
 	}
-	v := newVerdict(w)
-	if w.firstAttemptMade() {
-		v.Active = holdPrevious(matchRows(views), w)
+	v := newVerdict(s)
+	if s.attempted {
+		v.Active = holdPrevious(matchRows(sets), s)
 	}
-	v.Active = matchFallbacks(v.Active, w)
-	rankReasons(v, w)
-	c := w.chainOf(v.Reason, v.Hop)
+	v.Active = matchFallbacks(v.Active, s)
+	rankReasons(v, s)
+	c := s.chainOf(v.Reason, v.Hop)
 	if c.First().Kind != "" {
 		v.Chain = c.Links
 		v.ChainEnd = c.Unknown
 		v.Culprit = c.Culprit()
 	}
-	v.Next = nextStep(v, views)
-	v.State = stateOf(v, w)
+	v.Next = nextStep(v, sets)
+	v.State = stateOf(v, s)
 	if v.State == facts.StateUnknown {
 		v.NodeReady = previous == nil || previous.NodeReady // as it was last known
 	}
-	kubelet.Predict(v, f, moment, w.observations())
+	kubelet.Predict(v, f, moment, s.observations())
 	v.Steps = stepsOf(v, f)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since
@@ -47,31 +47,31 @@ func Judge(f *facts.Facts, moment time.Time, previous *facts.Verdict) *facts.Ver
 }
 
 // newVerdict returns a verdict with what does not depend on reasons.
-func newVerdict(w *view) *facts.Verdict {
-	f := w.f
-	snapshot := facts.Snapshot{At: w.now}
+func newVerdict(s *signals) *facts.Verdict {
+	f := s.f
+	snapshot := facts.Snapshot{At: s.moment}
 	return &facts.Verdict{
-		PLEGHealthy:      w.kubelet.PLEGHealthy,
-		SyncLoopAllowed:  w.kubelet.SyncLoopAllowed,
-		Predicted:        facts.Predicted{RulesOK: w.kubelet.NodeReady, Started: f.KubeletStarted},
+		PLEGHealthy:      s.kubelet.PLEGHealthy,
+		SyncLoopAllowed:  s.kubelet.SyncLoopAllowed,
+		Predicted:        facts.Predicted{RulesOK: s.kubelet.NodeReady, Started: f.KubeletStarted},
 		LastSeen:         f.Relist.LastSeen,
 		LastSeenAge:      snapshot.Age(f.Relist.LastSeen),
 		ModelledLastSeen: f.Modelled.LastSeen,
 		ModelledAge:      snapshot.Age(f.Modelled.LastSeen),
 		Threshold:        f.Config.RelistThreshold,
-		Since:            w.now,
+		Since:            s.moment,
 		Active:           []facts.Active{},
 	}
 }
 
 // stateOf returns the verdict in one word.
-func stateOf(v *facts.Verdict, w *view) facts.State {
+func stateOf(v *facts.Verdict, s *signals) facts.State {
 	switch {
-	case cannotSee(v, w):
+	case cannotSee(v, s):
 		return facts.StateUnknown
-	case w.starting:
+	case s.starting:
 		return facts.StateStarting
-	case !w.kubelet.NodeReady:
+	case !s.kubelet.NodeReady:
 		return facts.StateUnhealthy
 	case hasReason(v.Active):
 		return facts.StateDegraded
@@ -80,31 +80,31 @@ func stateOf(v *facts.Verdict, w *view) facts.State {
 }
 
 // nextStep returns what to do next: the row's step with this node's own values, the wait chain's, or the page's.
-func nextStep(v *facts.Verdict, views []*view) string {
+func nextStep(v *facts.Verdict, sets []*signals) string {
 	if v.Reason == "" {
 		return ""
 	}
-	w := viewOf(views, v.Hop)
+	s := signalsAt(sets, v.Hop)
 	r := reasonOf(v.Reason)
 	next := ""
 	if r.NodeNext != nil {
-		next = r.NodeNext(w)
+		next = r.NodeNext(s)
 	}
-	next = cmp.Or(next, views[0].chainNext(r.ID, v.Hop), pageNext(w.f, r, v.Chain))
-	if h := w.hop; h != nil {
+	next = cmp.Or(next, sets[0].chainNext(r.ID, v.Hop), pageNext(s.f, r, v.Chain))
+	if h := s.hop; h != nil {
 		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.Name(), next, h.Caution))
 	}
 	return next
 }
 
-// viewOf returns the view of the hop at a socket, the runtime's for "".
-func viewOf(views []*view, socket string) *view {
-	for _, w := range views[1:] {
-		if w.hop.Socket == socket {
-			return w
+// signalsAt returns the signals of the hop at a socket, the runtime's for "".
+func signalsAt(sets []*signals, socket string) *signals {
+	for _, s := range sets[1:] {
+		if s.hop.Socket == socket {
+			return s
 		}
 	}
-	return views[0]
+	return sets[0]
 }
 
 // pageNext is the Next of a reason's page with the node's values, or the page's one line where the node does not show them all.
@@ -116,10 +116,10 @@ func pageNext(f *facts.Facts, r *Reason, chain []facts.Link) string {
 }
 
 // matchRows returns the reasons that match, each at the first hop of the CRI call path at which it does.
-func matchRows(views []*view) []facts.Active {
+func matchRows(sets []*signals) []facts.Active {
 	active := []facts.Active{}
 	for i := range table {
-		if a := matchRow(&table[i], views); a != nil {
+		if a := matchRow(&table[i], sets); a != nil {
 			active = append(active, *a)
 		}
 	}
@@ -127,19 +127,19 @@ func matchRows(views []*view) []facts.Active {
 }
 
 // matchRow returns a reason where it matches, else nil.
-func matchRow(r *Reason, views []*view) *facts.Active {
-	for _, w := range views {
-		if r.Match == nil || !r.appliesTo(w) {
+func matchRow(r *Reason, sets []*signals) *facts.Active {
+	for _, s := range sets {
+		if r.Match == nil || !r.appliesTo(s) {
 			continue
 		}
-		evidence := r.Match(w)
+		evidence := r.Match(s)
 		if evidence == nil {
 			continue
 		}
-		if w.hop != nil {
-			evidence = slices.Insert(evidence, 0, "behind the runtime: "+w.hop.Name())
+		if s.hop != nil {
+			evidence = slices.Insert(evidence, 0, "behind the runtime: "+s.hop.Name())
 		}
-		return activated(w, r, evidence)
+		return activated(s, r, evidence)
 	}
 	return nil
 }
@@ -164,38 +164,33 @@ func findingsOf(active []facts.Active) findings {
 }
 
 // matchFallbacks appends the reasons that match for what the active ones do not explain.
-func matchFallbacks(active []facts.Active, w *view) []facts.Active {
+func matchFallbacks(active []facts.Active, s *signals) []facts.Active {
 	for i := range table {
 		r := &table[i]
 		if r.Fallback == nil {
 			continue
 		}
-		if evidence := r.Fallback(w, findingsOf(active)); evidence != nil {
-			active = append(active, *activated(w, r, evidence))
+		if evidence := r.Fallback(s, findingsOf(active)); evidence != nil {
+			active = append(active, *activated(s, r, evidence))
 		}
 	}
 	return active
 }
 
-// appliesTo reports whether the reason is asked of the runtime, or of the hop that a view is of.
-func (r *Reason) appliesTo(w *view) bool {
-	if w.hop != nil {
+// appliesTo reports whether the reason is asked of the runtime, or of the hop that the signals are of.
+func (r *Reason) appliesTo(s *signals) bool {
+	if s.hop != nil {
 		return r.OnHops
 	}
-	return !w.waitsForHops(r.ID)
+	return !s.waitsForHops(r.ID)
 }
 
 // cannotSee reports whether plegd cannot reach a runtime that others can, and nothing else is known to be wrong.
-func cannotSee(v *facts.Verdict, w *view) bool {
-	held := w.previous != nil && w.previous.State == facts.StateUnknown && v.Reason == w.previous.Reason
-	return (held || w.blind()) && !slices.ContainsFunc(v.Active, func(a facts.Active) bool {
+func cannotSee(v *facts.Verdict, s *signals) bool {
+	held := s.previous != nil && s.previous.State == facts.StateUnknown && v.Reason == s.previous.Reason
+	return (held || s.blind) && !slices.ContainsFunc(v.Active, func(a facts.Active) bool {
 		return a.Severity == facts.SeverityCritical && a.ID != RuntimeSocketPermissionDenied && a.ID != RuntimeSocketMissing
 	})
-}
-
-// blind reports whether a permission, or a path that is missing in its mounts, keeps plegd alone from the runtime.
-func (w *view) blind() bool {
-	return w.cause == facts.CausePermissionDenied || w.cause == facts.CauseMissing && w.hidden()
 }
 
 // hasReason reports whether a reason is active that is more than information.
@@ -211,15 +206,15 @@ func CloserLook(v *facts.Verdict) bool {
 }
 
 // activated returns a reason that is active now.
-func activated(w *view, r *Reason, evidence lines) *facts.Active {
-	a := facts.Active{ID: r.ID, Severity: r.severity(w), Since: w.now, Seen: w.now, Evidence: evidence, Hop: w.f.Evidence.Socket}
-	earlier := w.previous.ActiveReason(r.ID)
+func activated(s *signals, r *Reason, evidence lines) *facts.Active {
+	a := facts.Active{ID: r.ID, Severity: r.severity(s), Since: s.moment, Seen: s.moment, Evidence: evidence, Hop: s.f.Evidence.Socket}
+	earlier := s.previous.ActiveReason(r.ID)
 	if earlier == nil {
 		return &a
 	}
 	a.Since = earlier.Since
 	a.Missed = earlier.Missed
-	gap := w.age(earlier.Seen)
+	gap := s.age(earlier.Seen)
 	if gap > minGap && !r.Gradual && !r.Event {
 		a.Missed += gap
 	}

@@ -14,10 +14,10 @@ type lines []string
 // line returns evidence of one line.
 func line(format string, args ...any) lines { return lines{fmt.Sprintf(format, args...)} }
 
-// add appends a line, when appends it if cond is true, text appends lines as they are without empty ones.
+// add appends a line, addIf appends it if a condition is true, text appends lines as they are without empty ones.
 func (l *lines) add(format string, args ...any) { *l = append(*l, fmt.Sprintf(format, args...)) }
 
-func (l *lines) when(cond bool, format string, args ...any) {
+func (l *lines) addIf(cond bool, format string, args ...any) {
 	if cond {
 		l.add(format, args...)
 	}
@@ -25,7 +25,7 @@ func (l *lines) when(cond bool, format string, args ...any) {
 
 func (l *lines) text(texts ...string) {
 	for _, t := range texts {
-		l.when(t != "", "%s", t)
+		l.addIf(t != "", "%s", t)
 	}
 }
 
@@ -53,7 +53,8 @@ func ProcessText(p *facts.Process) string {
 
 // threadsText describes the threads of a process in a word or two.
 func threadsText(p *facts.Process) string {
-	switch n := facts.Total(p.Threads); {
+	n := facts.Total(p.Threads)
+	switch {
 	case n == 0:
 		return ""
 	case p.Threads["T"] == n:

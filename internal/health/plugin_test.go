@@ -20,7 +20,7 @@ func TestPluginNext(t *testing.T) {
 		"disabled":    {plugin: &facts.CRIPlugin{Absent: true}, want: "disabled_plugins"},
 		"other":       {plugin: &facts.CRIPlugin{Error: "something else"}, want: ""},
 	} {
-		w := &view{f: &facts.Facts{CRIPlugin: tt.plugin}}
+		w := &signals{f: &facts.Facts{CRIPlugin: tt.plugin}}
 		got := w.pluginNext()
 		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)

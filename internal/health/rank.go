@@ -20,17 +20,6 @@ const (
 	LayerHints                          // what only nears a limit
 )
 
-const (
-	// holdFor is how long the primary reason stays after it last matched. One that flickers stays
-	// longer by the time for which its evidence was missing before, up to maxHold.
-	holdFor = 3 * time.Second
-	maxHold = 10 * time.Second
-	// minGap is the shortest gap in a reason's evidence that counts as missing.
-	minGap = time.Second
-	// settleFor is how long another reason of the same severity must be active to become the primary one.
-	settleFor = 2 * time.Second
-)
-
 // bySeverity are the severities, the worst first.
 var bySeverity = []facts.Severity{facts.SeverityCritical, facts.SeverityWarning, facts.SeverityInfo}
 
@@ -46,8 +35,8 @@ func compare(a, b facts.Active) int {
 }
 
 // provenCause returns the active reason that the chain of waiting proves to be the cause of another one; nil for none.
-func (w *view) provenCause(active []facts.Active, symptom string) *facts.Active {
-	proven := w.chainCause()
+func (s *signals) provenCause(active []facts.Active, symptom string) *facts.Active {
+	proven := s.chainCause
 	if proven == "" || !slices.Contains(reasonOf(symptom).CausedBy, proven) {
 		return nil
 	}
@@ -61,13 +50,13 @@ func (w *view) provenCause(active []facts.Active, symptom string) *facts.Active 
 // holdPrevious keeps the previous primary reason for a moment after it last matched, unless a more severe one matches:
 // evidence is read at different times, and calls are answered in between. It does not keep Unknown, nor a reason that
 // matched only before the first success: an ordinary start while the runtime is starting is normal.
-func holdPrevious(active []facts.Active, w *view) []facts.Active {
-	primary := w.previousPrimary()
+func holdPrevious(active []facts.Active, s *signals) []facts.Active {
+	primary := s.previousPrimary()
 	if primary == nil || primary.Severity == facts.SeverityInfo || reasonOf(primary.ID).Fallback != nil {
 		return active
 	}
-	firstSuccess := w.previous.State == facts.StateStarting && !w.starting
-	if firstSuccess || w.age(primary.Seen) >= holdTime(primary) {
+	firstSuccess := s.previous.State == facts.StateStarting && !s.starting
+	if firstSuccess || s.age(primary.Seen) >= holdTime(primary) {
 		return active
 	}
 	replaced := slices.ContainsFunc(active, func(a facts.Active) bool {
@@ -83,20 +72,20 @@ func holdPrevious(active []facts.Active, w *view) []facts.Active {
 func holdTime(a *facts.Active) time.Duration { return min(holdFor+a.Missed, maxHold) }
 
 // previousPrimary is the primary reason of the verdict before, nil for none.
-func (w *view) previousPrimary() *facts.Active {
-	if w.previous == nil || len(w.previous.Active) == 0 {
+func (s *signals) previousPrimary() *facts.Active {
+	if s.previous == nil || len(s.previous.Active) == 0 {
 		return nil
 	}
-	return &w.previous.Active[0]
+	return &s.previous.Active[0]
 }
 
 // rankReasons sets the primary reason and the symptom, and puts the active reasons in order.
-func rankReasons(v *facts.Verdict, w *view) {
+func rankReasons(v *facts.Verdict, s *signals) {
 	if len(v.Active) == 0 {
 		return
 	}
-	primary := pickPrimary(v.Active, w)
-	primary = keepPrevious(v.Active, primary, w)
+	primary := pickPrimary(v.Active, s)
+	primary = keepPrevious(v.Active, primary, s)
 	v.Active = orderReasons(v.Active, primary)
 	v.Reason = primary.ID
 	v.Hop = primary.Hop
@@ -104,37 +93,37 @@ func rankReasons(v *facts.Verdict, w *view) {
 }
 
 // pickPrimary returns the reason with the highest rank, or its proven cause.
-func pickPrimary(active []facts.Active, w *view) facts.Active {
+func pickPrimary(active []facts.Active, s *signals) facts.Active {
 	highest := slices.MinFunc(active, compare)
-	if cause := w.provenCause(active, highest.ID); cause != nil {
+	if cause := s.provenCause(active, highest.ID); cause != nil {
 		return *cause
 	}
 	return highest
 }
 
 // keepPrevious returns the previous primary reason while it is active, as severe as the candidate, and not displaced by it.
-func keepPrevious(active []facts.Active, candidate facts.Active, w *view) facts.Active {
-	previous := w.previousPrimary()
+func keepPrevious(active []facts.Active, candidate facts.Active, s *signals) facts.Active {
+	previous := s.previousPrimary()
 	if previous == nil {
 		return candidate
 	}
 	i := slices.IndexFunc(active, func(a facts.Active) bool { return a.ID == previous.ID })
-	if i < 0 || active[i].Severity != candidate.Severity || w.displaces(active, &candidate, &active[i]) {
+	if i < 0 || active[i].Severity != candidate.Severity || s.displaces(active, &candidate, &active[i]) {
 		return candidate
 	}
 	return active[i]
 }
 
 // displaces reports whether a reason takes the place of the primary one, which is as severe.
-func (w *view) displaces(active []facts.Active, a, primary *facts.Active) bool {
+func (s *signals) displaces(active []facts.Active, a, primary *facts.Active) bool {
 	settle := settleFor
 	if primary.Missed > 0 {
 		settle = holdTime(primary)
 	}
-	if w.age(a.Since) >= settle || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer {
+	if s.age(a.Since) >= settle || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer {
 		return true
 	}
-	cause := w.provenCause(active, primary.ID)
+	cause := s.provenCause(active, primary.ID)
 	return cause != nil && cause.ID == a.ID
 }
 
@@ -163,14 +152,14 @@ func symptomOf(active []facts.Active) string {
 var symptoms = []string{RuntimeUnresponsive, RuntimeListStall, RuntimeNotReady, PodInspectionStall}
 
 // near reports whether a value has come to a share of its limit: of a lower one if the reason is already active (hysteresis).
-func (w *view) near(id string, value, limit, enter, leave float64) bool {
-	return value >= limit*w.band(id, enter, leave)
+func (s *signals) near(id string, value, limit, enter, leave float64) bool {
+	return value >= limit*s.band(id, enter, leave)
 }
 
 // band returns the number from which a reason becomes active or, while it is active, below which it ends: for numbers
 // that stay near a limit for hours.
-func (w *view) band(id string, enter, leave float64) float64 {
-	if w.wasActive(id) {
+func (s *signals) band(id string, enter, leave float64) float64 {
+	if s.wasActive(id) {
 		return leave
 	}
 	return enter

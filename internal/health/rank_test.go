@@ -7,9 +7,9 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-// judged returns a view and a verdict with the reasons active, each since some time.
+// judged returns a verdict with the reasons active, each since some time.
 func judged(previous *facts.Verdict, since map[string]time.Duration) *facts.Verdict {
-	w := newView(&facts.Facts{}, t0, previous)
+	w := newSignals(&facts.Facts{}, t0, previous)
 	v := &facts.Verdict{}
 	for i := range table {
 		if age, ok := since[table[i].ID]; ok {
@@ -91,7 +91,7 @@ func TestMissedEvidence(t *testing.T) {
 	now := t0.Add(time.Minute)
 	for id, want := range map[string]time.Duration{RuntimeListStall: 5 * time.Second, RuntimeStarting: 0} {
 		before := facts.Active{ID: id, Severity: facts.SeverityCritical, Since: t0, Seen: now.Add(-5 * time.Second)}
-		w := &view{f: &facts.Facts{}, now: now, previous: &facts.Verdict{Active: []facts.Active{before}}}
+		w := &signals{f: &facts.Facts{}, moment: now, previous: &facts.Verdict{Active: []facts.Active{before}}}
 		if got := activated(w, reasonOf(id), nil).Missed; got != want {
 			t.Errorf("%s: missed for %s, want %s", id, got, want)
 		}

@@ -61,13 +61,13 @@ type Reason struct {
 	Layer facts.Layer
 	// Severity is how bad the reason is. A warning is critical while CriticalWhile holds; nil for never.
 	Severity      facts.Severity
-	CriticalWhile func(*view) bool
+	CriticalWhile func(*signals) bool
 	// Match returns the evidence, nil where the reason does not match.
-	Match func(*view) lines
+	Match func(*signals) lines
 	// Fallback stands for Match in a row that is asked last: it knows what the other rows have found.
-	Fallback func(*view, findings) lines
+	Fallback func(*signals, findings) lines
 	// NodeNext returns the next step with this node's own values, "" where these are not known; nil for the page's.
-	NodeNext func(*view) string
+	NodeNext func(*signals) string
 	// CausedBy are the reasons that take this one's place as the primary one once the chain of waiting proves them.
 	CausedBy []string
 	// OnHops is true where the reason holds for each hop of the CRI call path, not for the runtime alone.
@@ -89,8 +89,8 @@ func (r *Reason) Severities() []facts.Severity {
 }
 
 // severity is the reason's in this case.
-func (r *Reason) severity(w *view) facts.Severity {
-	if r.CriticalWhile != nil && r.CriticalWhile(w) {
+func (r *Reason) severity(s *signals) facts.Severity {
+	if r.CriticalWhile != nil && r.CriticalWhile(s) {
 		return facts.SeverityCritical
 	}
 	return r.Severity
@@ -118,14 +118,14 @@ var table = withPages([]Reason{
 		Layer:    LayerProcess,
 		Severity: facts.SeverityCritical,
 		Match:    frozen,
-		NodeNext: (*view).frozenNext,
+		NodeNext: (*signals).frozenNext,
 		OnHops:   true,
 	},
 	{
 		ID:            RuntimeThrottled,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsOrAcceptLate,
+		CriticalWhile: func(s *signals) bool { return s.nodeLate },
 		Match:         throttled,
 		OnHops:        true,
 	},
@@ -133,7 +133,7 @@ var table = withPages([]Reason{
 		ID:            RuntimeMemoryLimited,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsLate,
+		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         memoryLimited,
 		OnHops:        true,
 	},
@@ -141,7 +141,7 @@ var table = withPages([]Reason{
 		ID:            RuntimeStorageStall,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsLate,
+		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         storageStalled,
 		OnHops:        true,
 	},
@@ -149,7 +149,7 @@ var table = withPages([]Reason{
 		ID:            RuntimeStorageLocked,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsLate,
+		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         storageLocked,
 		OnHops:        true,
 	},
@@ -157,7 +157,7 @@ var table = withPages([]Reason{
 		ID:            RuntimeStarved,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsOrAcceptLate,
+		CriticalWhile: func(s *signals) bool { return s.nodeLate },
 		Match:         starved,
 		OnHops:        true,
 	},
@@ -165,7 +165,7 @@ var table = withPages([]Reason{
 		ID:            RuntimeThreadStuck,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsLate,
+		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         threadStuck,
 		OnHops:        true,
 	},
@@ -173,7 +173,7 @@ var table = withPages([]Reason{
 		ID:            KernelLimitReached,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsOrAcceptLate,
+		CriticalWhile: func(s *signals) bool { return s.nodeLate },
 		Match:         kernelLimits,
 		OnHops:        true,
 	},
@@ -182,7 +182,7 @@ var table = withPages([]Reason{
 		Layer:    LayerProcess,
 		Severity: facts.SeverityCritical,
 		Match:    acceptNeedsDescriptor,
-		NodeNext: (*view).descriptorNext,
+		NodeNext: (*signals).descriptorNext,
 		OnHops:   true,
 		CausedBy: provenByChain,
 	},
@@ -198,7 +198,7 @@ var table = withPages([]Reason{
 		Layer:    LayerSocket,
 		Severity: facts.SeverityCritical,
 		Match:    socketMissing,
-		NodeNext: (*view).endNext,
+		NodeNext: (*signals).endNext,
 		OnHops:   true,
 	},
 	{
@@ -206,7 +206,7 @@ var table = withPages([]Reason{
 		Layer:    LayerSocket,
 		Severity: facts.SeverityCritical,
 		Match:    notListening,
-		NodeNext: (*view).endNext,
+		NodeNext: (*signals).endNext,
 		OnHops:   true,
 	},
 	{
@@ -219,7 +219,7 @@ var table = withPages([]Reason{
 		ID:            RuntimeSocketUnlinked,
 		Layer:         LayerSocket,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).relistSuffers,
+		CriticalWhile: func(s *signals) bool { return s.relistsSlow },
 		Match:         socketUnlinked,
 		OnHops:        true,
 	},
@@ -235,7 +235,7 @@ var table = withPages([]Reason{
 		Layer:    LayerCalls,
 		Severity: facts.SeverityCritical,
 		Match:    pluginNotLoaded,
-		NodeNext: (*view).pluginNext,
+		NodeNext: (*signals).pluginNext,
 	},
 	{
 		ID:       CRIVersionUnsupported,
@@ -247,7 +247,7 @@ var table = withPages([]Reason{
 		ID:            RuntimeRestarting,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).restartsGoOn,
+		CriticalWhile: (*signals).restartsGoOn,
 		Match:         restarting,
 		OnHops:        true,
 	},
@@ -297,7 +297,7 @@ var table = withPages([]Reason{
 		ID:            NetworkNotReady,
 		Layer:         LayerPods,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).networkLost,
+		CriticalWhile: (*signals).networkLost,
 		Match:         networkNotReady,
 	},
 	{
@@ -310,35 +310,35 @@ var table = withPages([]Reason{
 		ID:            RuntimeStorageFull,
 		Layer:         LayerProcess,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).callsLate,
+		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         storageFull,
 	},
 	{
 		ID:            ShimStuck,
 		Layer:         LayerPods,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).holdsUpCalls,
+		CriticalWhile: (*signals).holdsUpCalls,
 		Match:         shimStuck,
 	},
 	{
 		ID:            RuntimeHelperStuck,
 		Layer:         LayerPods,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).helperHoldsUp,
+		CriticalWhile: (*signals).helperHoldsUp,
 		Match:         helperStuck,
 	},
 	{
 		ID:            RuntimePeerStuck,
 		Layer:         LayerPods,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).listsSuffer,
+		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         peerStuck,
 	},
 	{
 		ID:            PodInspectionStall,
 		Layer:         LayerPods,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).inspectionsHang,
+		CriticalWhile: func(s *signals) bool { return s.inspectionsHang },
 		Match:         inspectionStall,
 		CausedBy:      provenByChain,
 	},
@@ -353,7 +353,7 @@ var table = withPages([]Reason{
 		ID:            RelistSlow,
 		Layer:         LayerHints,
 		Severity:      facts.SeverityWarning,
-		CriticalWhile: (*view).relistRuleFails,
+		CriticalWhile: (*signals).relistRuleFails,
 		Match:         relistSlow,
 		CausedBy:      provenByChain,
 	},

@@ -7,17 +7,6 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-const (
-	// apiLostAfter is how long the kubelet's requests must have had no answer: a kubelet whose
-	// API server restarts connects again within it.
-	apiLostAfter = 10 * time.Second
-	// apiSilentAfter is the same since the last answer; a renewal of the lease is due every 10 s.
-	apiSilentAfter = 15 * time.Second
-	// apiSettle is how long a loss stands at least: after a pause of the node a connection has
-	// bytes to acknowledge for a moment.
-	apiSettle = 2 * time.Second
-)
-
 // apiLoss is a reason why the kubelet renews no lease although it runs.
 type apiLoss struct {
 	first    time.Time // the first moment at which no request of the kubelet is answered
@@ -61,17 +50,17 @@ func connectionText(api *facts.KubeletAPI) string {
 }
 
 // lasts reports whether a loss has lasted for long enough to be named.
-func (l *apiLoss) lasts(w *view) bool {
-	silent := w.unanswered(l.answered, apiSilentAfter) && w.unanswered(l.first, apiSettle)
-	return silent || w.unanswered(l.first, apiLostAfter)
+func (l *apiLoss) lasts(s *signals) bool {
+	silent := s.unanswered(l.answered, apiSilentAfter) && s.unanswered(l.first, apiSettle)
+	return silent || s.unanswered(l.first, apiLostAfter)
 }
 
-// since returns the begin of a loss, the last answer where that is known.
-func (l *apiLoss) since() time.Time { return cmp.Or(l.answered, l.first) }
+// start returns the begin of a loss, the last answer where that is known.
+func (l *apiLoss) start() time.Time { return cmp.Or(l.answered, l.first) }
 
-func kubeletDisconnected(w *view) (out lines) {
-	for _, loss := range apiLosses(w.f, w.now) {
-		out.when(loss.lasts(w), "%s, for %s", loss.evidence, w.ago(loss.since()))
+func kubeletDisconnected(s *signals) (out lines) {
+	for _, loss := range apiLosses(s.f, s.moment) {
+		out.addIf(loss.lasts(s), "%s, for %s", loss.evidence, s.ago(loss.start()))
 	}
 	return out
 }

@@ -4,23 +4,23 @@ import "strings"
 
 // pluginMissing reports whether the runtime is a containerd without its CRI plugin: it lists
 // its plugins, or the same socket served runtime.v1 before.
-func (w *view) pluginMissing() bool {
-	return w.f.CRIPlugin != nil || w.f.Runtime.Name == "containerd"
+func (s *signals) pluginMissing() bool {
+	return s.f.CRIPlugin != nil || s.f.Runtime.Name == "containerd"
 }
 
 // pluginUnasked reports whether plegd has only just started, and has yet to ask the server
 // for its plugins: that follows the first call for the version.
-func (w *view) pluginUnasked() bool {
-	return w.f.Version.Ended.IsZero() && w.f.Relist.LastSeen.IsZero()
+func (s *signals) pluginUnasked() bool {
+	return s.f.Version.Ended.IsZero() && s.f.Relist.LastSeen.IsZero()
 }
 
 // pluginNotLoaded matches a containerd that answers and does not serve runtime.v1.
-func pluginNotLoaded(w *view) lines {
-	if w.err == nil || w.err.Code != "Unimplemented" || !w.pluginMissing() {
+func pluginNotLoaded(s *signals) lines {
+	if s.relistErr == nil || s.relistErr.Code != "Unimplemented" || !s.pluginMissing() {
 		return nil
 	}
-	out := lines{w.err.Text()}
-	p := w.f.CRIPlugin
+	out := lines{s.relistErr.Text()}
+	p := s.f.CRIPlugin
 	if p == nil {
 		return append(out, "containerd served runtime.v1 on this socket before; its list of plugins could not be read")
 	}
@@ -44,8 +44,8 @@ var pluginCauses = []struct{ text, next string }{
 }
 
 // pluginNext is the step for the error that containerd reports.
-func (w *view) pluginNext() string {
-	p := w.f.CRIPlugin
+func (s *signals) pluginNext() string {
+	p := s.f.CRIPlugin
 	if p == nil {
 		return ""
 	}

@@ -9,157 +9,159 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-const (
-	stoppedShim        = 300 * time.Millisecond
-	blockedShim        = 10 * time.Second
-	oldHelper          = 30 * time.Second
-	failingInspections = 2 // how often in a row a pod's inspection must fail
-	// startErrors calls in a row must have failed, one of them after startSlow: a fault of one pod fails at once.
-	startErrors = 3
-	startSlow   = 10 * time.Second
-	startPods   = 2 // how many pods must wait for a sandbox where all fail at once
-	// startRetried is how long a failure counts: the kubelet tries each pod again after 10 to 15 s.
-	startRetried = time.Minute
-)
-
-func shimStuck(w *view) lines {
-	proven := w.chainEvidence(ShimStuck)
+func shimStuck(s *signals) lines {
+	proven := s.chainEvidence(ShimStuck)
 	if proven != nil {
 		return proven
 	}
-	seen := w.stuckShims()
+	seen := s.stuckShims()
 	if seen != nil {
 		return seen
 	}
-	return w.findingEvidence(ShimStuck)
+	return s.findingEvidence(ShimStuck)
 }
 
 // stuckShims are the shims that have been stuck for long enough, else nil.
-func (w *view) stuckShims() (out lines) {
-	c := w.f.Evidence.Children
+func (s *signals) stuckShims() (out lines) {
+	c := s.f.Evidence.Children
 	if c == nil {
 		return nil
 	}
-	for _, s := range c.Stuck {
-		least := stoppedShim
-		if s.State != "T" && s.State != "F" {
-			least = blockedShim
+	for _, shim := range c.Stuck {
+		limit := blockedShim
+		if shim.State == "T" || shim.State == "F" {
+			limit = stoppedShim
 		}
-		state := cmp.Or(stateTexts[s.State], "in state "+s.State)
-		out.when(w.age(s.Since) >= least, "pid %d (%s) %s for %s", s.PID, s.Comm, state, w.ago(s.Since))
+		state := cmp.Or(stateTexts[shim.State], "in state "+shim.State)
+		out.addIf(s.age(shim.Since) >= limit, "pid %d (%s) %s for %s", shim.PID, shim.Comm, state, s.ago(shim.Since))
 	}
-	out.when(out != nil, "%s in all", facts.Count(c.Shims, "shim", "shims"))
+	out.addIf(out != nil, "%s in all", facts.Count(c.Shims, "shim", "shims"))
 	return out
 }
 
 // holdsUpCalls reports whether a call hangs for a stuck shim, by the wait chain or by the pod of an inspection.
-func (w *view) holdsUpCalls() bool {
-	c := w.f.Evidence.Children
-	return w.chainCause() == ShimStuck ||
-		w.inspectionsHang() && c != nil && slices.ContainsFunc(c.Stuck, w.ofHangingPod)
+func (s *signals) holdsUpCalls() bool {
+	c := s.f.Evidence.Children
+	return s.chainCause == ShimStuck ||
+		s.inspectionsHang && c != nil && slices.ContainsFunc(c.Stuck, s.ofHangingPod)
 }
 
 // ofHangingPod reports whether a stuck shim may serve a pod whose inspection hangs: unless it is another's.
-func (w *view) ofHangingPod(s facts.Child) bool {
+func (s *signals) ofHangingPod(shim facts.Child) bool {
 	known := false
-	for _, p := range w.stalledInspections(inspectHangAfter) {
-		if p.UID == s.PodUID {
+	for _, p := range s.stalledInspections(inspectHangAfter) {
+		if p.UID == shim.PodUID {
 			return true
 		}
 		known = known || p.UID != ""
 	}
-	return s.PodUID == "" || !known
+	return shim.PodUID == "" || !known
 }
 
-func helperStuck(w *view) lines {
-	proven := w.chainEvidence(RuntimeHelperStuck)
-	if proven != nil || w.lastAnswer.IsZero() { // what never answered may be no runtime at all
+func helperStuck(s *signals) lines {
+	proven := s.chainEvidence(RuntimeHelperStuck)
+	if proven != nil || s.lastAnswer.IsZero() { // what never answered may be no runtime at all
 		return proven
 	}
-	seen := w.oldHelpers()
+	seen := s.oldHelpers()
 	if seen != nil {
 		return seen
 	}
-	return w.findingEvidence(RuntimeHelperStuck)
+	return s.findingEvidence(RuntimeHelperStuck)
 }
 
 // oldHelpers are the helpers that have run for too long, else nil.
-func (w *view) oldHelpers() (out lines) {
-	c := w.f.Evidence.Children
+func (s *signals) oldHelpers() (out lines) {
+	c := s.f.Evidence.Children
 	if c == nil {
 		return nil
 	}
 	for _, h := range c.Old {
-		out.when(w.age(h.Since) >= oldHelper, "pid %d (%s) has run for %s", h.PID, h.Comm, w.ago(h.Since))
+		out.addIf(s.age(h.Since) >= oldHelper, "pid %d (%s) has run for %s", h.PID, h.Comm, s.ago(h.Since))
 	}
 	return out
 }
 
-func (w *view) helperHoldsUp() bool { return w.chainCause() == RuntimeHelperStuck }
+func (s *signals) helperHoldsUp() bool { return s.chainCause == RuntimeHelperStuck }
 
-func busStalled(w *view) lines { return w.chainEvidence(SystemBusStalled) }
+func busStalled(s *signals) lines { return s.chainEvidence(SystemBusStalled) }
 
-// stalledInspections returns the inspections under way for that long, the longest first, and those given up.
-func (w *view) stalledInspections(least time.Duration) (out []facts.PodInspection) {
-	for _, p := range slices.Concat(w.f.Relist.Inspecting, w.f.Relist.Failing) {
-		if p.Err.TimedOut() || p.Err == nil && w.age(p.CalledAt()) >= least {
+// stalledInspections returns the inspections in flight for limit, the longest first, and those given up.
+func (s *signals) stalledInspections(limit time.Duration) (out []facts.PodInspection) {
+	for _, p := range slices.Concat(s.f.Relist.Inspecting, s.f.Relist.Failing) {
+		if p.Err.TimedOut() || p.Err == nil && s.age(p.CalledAt()) >= limit {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-func (w *view) inspectionsHang() bool { return len(w.stalledInspections(inspectHangAfter)) > 0 }
+func inspectionStall(s *signals) lines {
+	out := s.hangingInspections()
+	failing := 0
+	example := ""
+	for _, p := range s.f.Relist.Failing {
+		if p.Err != nil && !p.Err.TimedOut() && p.Failures >= failingInspections {
+			failing++
+			example = fmt.Sprintf("%s: %s", p.Operation, p.Err.Code)
+		}
+	}
+	out.addIf(failing > 0, "%s, %d times or more in a row (%s)",
+		facts.Count(failing, "pod's inspection fails", "pods' inspections fail"), failingInspections, example)
+	return out
+}
 
-func inspectionStall(w *view) (out lines) {
+// hangingInspections is the evidence that inspections hang: the longest, and how many were given up.
+func (s *signals) hangingInspections() (out lines) {
+	stalled := s.stalledInspections(inspectHangAfter)
+	if len(stalled) == 0 {
+		return nil
+	}
+	if first := stalled[0]; first.Err == nil {
+		out.add("an inspection unanswered for %s (%s)", s.ago(first.CalledAt()), first.Operation)
+	}
 	givenUp := 0
-	for i, p := range w.stalledInspections(inspectHangAfter) {
+	for _, p := range stalled {
 		if p.Err != nil {
 			givenUp++
-		} else if i == 0 {
-			out.add("an inspection unanswered for %s (%s)", w.ago(p.CalledAt()), p.Operation)
 		}
 	}
-	out.when(givenUp > 0, "%s got no answer before the deadline", facts.Count(givenUp, "inspection", "inspections"))
-	if out != nil {
-		out.text(w.modelText())
-	}
-	fail, message := 0, ""
-	for _, p := range w.f.Relist.Failing {
-		if p.Err != nil && !p.Err.TimedOut() && p.Failures >= failingInspections {
-			fail++
-			message = fmt.Sprintf("%s: %s", p.Operation, p.Err.Code)
-		}
-	}
-	out.when(fail > 0, "%s, %d times or more in a row (%s)",
-		facts.Count(fail, "pod's inspection fails", "pods' inspections fail"), failingInspections, message)
+	out.addIf(givenUp > 0, "%s got no answer before the deadline", facts.Count(givenUp, "inspection", "inspections"))
+	out.text(s.modelText())
 	return out
 }
 
 // podStartsFailing names the calls that start pods and fail for a reason that is not one pod's own.
-func podStartsFailing(w *view) (out lines) {
-	k, waiting := cmp.Or(w.f.Evidence.Kubelet, &facts.Kubelet{}), -1 // not known
-	if k.WaitingPods != nil {
+func podStartsFailing(s *signals) (out lines) {
+	k := cmp.Or(s.f.Evidence.Kubelet, &facts.Kubelet{})
+	unknownWaiting := k.WaitingPods == nil
+	waiting := 0
+	if !unknownWaiting {
 		waiting = *k.WaitingPods
 	}
-	fail := func(operation string, c *facts.StartCalls, all bool) bool {
-		if c == nil || c.Errors < startErrors || w.age(c.LastError) > startRetried || !all && c.Longest < startSlow {
-			return false
-		}
-		text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors,
-			w.ago(c.Since))
-		if c.Longest >= startSlow {
-			text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", facts.Seconds(c.Longest))
-		}
-		out.text(text)
-		return true
+	several := waiting >= startPods
+	if (unknownWaiting || waiting > 0) && s.startsFail(k.Sandboxes, several) {
+		out.text(s.startsText("run_podsandbox", k.Sandboxes))
+		out.addIf(several, "%d pods wait for a sandbox", waiting)
 	}
-	if waiting != 0 && fail("run_podsandbox", k.Sandboxes, waiting >= startPods) {
-		out.when(waiting >= startPods, "%d pods wait for a sandbox", waiting)
+	if s.startsFail(k.Containers, false) {
+		out.text(s.startsText("create_container", k.Containers))
 	}
-	fail("create_container", k.Containers, false)
-	out.when(out != nil, "last answer of the runtime %s ago", w.ago(w.lastAnswer))
+	out.addIf(out != nil, "last answer of the runtime %s ago", s.ago(s.lastAnswer))
 	return out
+}
+
+// startsFail reports whether calls of a kind fail for several pods, or as a call that runs into its deadline.
+func (s *signals) startsFail(c *facts.StartCalls, several bool) bool {
+	return c != nil && c.Errors >= startErrors && s.age(c.LastError) <= startRetried && (several || c.Longest >= startSlow)
+}
+
+func (s *signals) startsText(operation string, c *facts.StartCalls) string {
+	text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors, s.ago(c.Since))
+	if c.Longest >= startSlow {
+		text += fmt.Sprintf("; one took %s, as a call that runs into its deadline", facts.Seconds(c.Longest))
+	}
+	return text
 }
 
 // stateTexts describe the states of a stuck child.

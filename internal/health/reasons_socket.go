@@ -8,218 +8,210 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-const (
-	// queueWaits is how long the accept queue must hold a connection for the runtime to
-	// count as not accepting; queueUnseenWaits is the same for a fresh connection while
-	// the queue is not seen: two probes and more have had no answer by then.
-	queueWaits       = 2 * time.Second
-	queueUnseenWaits = 4 * time.Second
-	queueFalls       = time.Second // how long ago a queue must have fallen to count as being worked off
-	// acceptsAgain is the time after the runtime last used up its descriptors within which it accepts again:
-	// containerd retries after up to one second (grpc-go's Serve), and the sample is up to one second old.
-	acceptsAgain = 3 * time.Second
-	// acceptsAfterStop is the grace period after a stop for the runtime to accept and for the queue to be read.
-	acceptsAfterStop = time.Second
-)
-
 // connectFails is the evidence that no connection, or no new one, can be made for one of the causes; else nil.
-func (w *view) connectFails(causes ...facts.Cause) (out lines) {
+func (s *signals) connectFails(causes ...facts.Cause) (out lines) {
 	switch {
-	case slices.Contains(causes, w.cause):
-		out.add("connect fails: %s", w.detail)
-		if p := w.lingering(); p != nil {
+	case slices.Contains(causes, s.cause):
+		out.add("connect fails: %s", s.detail)
+		if p := s.lingering; p != nil {
 			out.add("%s is alive and does not listen", p.Name())
 		}
-		return append(out, w.lastAnswerText())
-	case slices.Contains(causes, w.fresh.Cause):
-		out.add("a fresh connect fails: %s", w.fresh.Detail)
-		out.add("the connection held since before still answers: %s", w.lastAnswerText())
+		return append(out, s.lastAnswerText())
+	case slices.Contains(causes, s.freshProbe.Cause):
+		out.add("a fresh connect fails: %s", s.freshProbe.Detail)
+		out.add("the connection held since before still answers: %s", s.lastAnswerText())
 	}
 	return out
 }
 
-func permissionDenied(w *view) lines { return w.connectFails(facts.CausePermissionDenied) }
+func permissionDenied(s *signals) lines { return s.connectFails(facts.CausePermissionDenied) }
 
-func socketMissing(w *view) (out lines) {
+func socketMissing(s *signals) (out lines) {
 	switch {
-	case w.f.Endpoint.Path == "":
+	case s.f.Endpoint.Path == "":
 		out.add("no runtime socket found")
-		for _, s := range w.f.Endpoint.Searched {
-			out.add("looked at %s", s)
+		for _, searched := range s.f.Endpoint.Searched {
+			out.add("looked at %s", searched)
 		}
 		return out
-	case w.cause != facts.CauseMissing || w.listensUnlinked():
+	case s.cause != facts.CauseMissing || s.listensUnlinked:
 		return nil
-	case w.hidden():
+	case s.hidden:
 		out.add("%s listens there, and the path exists in its mounts: it is missing in plegd's own only",
-			w.f.Evidence.Listener.Name())
+			s.f.Evidence.Listener.Name())
 	}
-	return append(out, w.connectFails(facts.CauseMissing)...)
+	return append(out, s.connectFails(facts.CauseMissing)...)
 }
 
-func notListening(w *view) lines {
-	if p := w.inheritor(); p != nil && w.link != linkAnswers && w.link != linkUnsettled {
+func notListening(s *signals) lines {
+	if p := s.inheritor; p != nil && s.link != linkAnswers && s.link != linkUnsettled {
 		return line("%s keeps the listening socket, which is older than it: the runtime is gone", p.Name())
 	}
-	return w.connectFails(facts.CauseRefused, facts.CauseNotSocket)
+	return s.connectFails(facts.CauseRefused, facts.CauseNotSocket)
 }
 
-func socketUnlinked(w *view) lines {
-	c, failed := w.fresh.Cause, w.f.Probe.FailedSince
-	foreign := w.hop == nil && (c == facts.CauseProtocol || c == facts.CauseUnimplemented)
-	l := w.f.Evidence.Listener
-	changed := w.probedBefore() || l != nil && // another socket or process is at the path than the last probe met
-		(w.f.Evidence.Queue != nil && w.queue.Inode != l.Inode || l.Since.After(w.f.Probe.At))
+func socketUnlinked(s *signals) lines {
+	cause := s.freshProbe.Cause
+	failed := s.f.Probe.FailedSince
+	foreign := s.hop == nil && (cause == facts.CauseProtocol || cause == facts.CauseUnimplemented)
 	switch {
-	case w.elsewhere() != nil:
-	case w.listensUnlinked():
-		return append(line("%s is alive and listens, but its socket's file is gone", w.process.Name()),
-			w.connectFails(facts.CauseMissing)...)
-	case foreign && w.age(failed) >= takeoverGracePeriod && !changed:
-		return append(line("something else listens at its path, for %s: a fresh connection: %s", w.ago(failed),
-			ProbeText(&w.fresh)), w.lastAnswerText())
-	case c == facts.CauseMissing:
-		return append(line("no socket at its path for %s", w.ago(failed)), w.lastAnswerText())
+	case s.elsewhere != nil: // RuntimeSocketTakenOver
+		return nil
+	case s.listensUnlinked:
+		return append(line("%s is alive and listens, but its socket's file is gone", s.process.Name()),
+			s.connectFails(facts.CauseMissing)...)
+	case foreign && s.age(failed) >= takeoverGracePeriod && !s.pathChanged():
+		return append(line("something else listens at its path, for %s: a fresh connection: %s", s.ago(failed),
+			ProbeText(&s.freshProbe)), s.lastAnswerText())
+	case cause == facts.CauseMissing:
+		return append(line("no socket at its path for %s", s.ago(failed)), s.lastAnswerText())
 	}
 	return nil
 }
 
+// pathChanged reports whether another socket or process is at the path than the last probe met.
+func (s *signals) pathChanged() bool {
+	l := s.f.Evidence.Listener
+	if s.probeOutdated || l == nil {
+		return s.probeOutdated
+	}
+	return s.f.Evidence.Queue != nil && s.queue.Inode != l.Inode || l.Since.After(s.f.Probe.At)
+}
+
 // acceptNeedsDescriptor is the evidence that the runtime has no descriptor, or has yet to
 // notice that it has one again, while a connection waits or Status fails for it.
-func acceptNeedsDescriptor(w *view) lines {
-	if !w.noDescriptor() && !w.statusFailsForDescriptors() {
+func acceptNeedsDescriptor(s *signals) lines {
+	if !s.noDescriptor && !s.statusLacksDescriptor {
 		return nil
 	}
-	out := append(w.acceptEvidence(), w.lastAnswerText())
-	switch e := w.f.Status.LastErr; {
-	case w.statusFailsForDescriptors():
+	out := append(s.acceptEvidence(), s.lastAnswerText())
+	if s.statusLacksDescriptor {
+		e := s.f.Status.LastErr
 		out.add("status fails: %s: %s", e.Code, e.Message)
-	case w.statusWillFail():
-		out.add("Status of %s %s needs a descriptor: the next one fails", w.f.Runtime.Name, w.f.Runtime.Version)
+	} else if s.statusWillFail {
+		out.add("Status of %s %s needs a descriptor: the next one fails", s.f.Runtime.Name, s.f.Runtime.Version)
 	}
-	out.when(w.descriptorsFreed(), "no descriptor was free until %s ago; it tries again within a second",
-		w.ago(w.process.ExhaustedAt))
+	out.addIf(s.descriptorsFreed, "no descriptor was free until %s ago; it tries again within a second",
+		s.ago(s.process.ExhaustedAt))
 	return out
 }
 
-func acceptStalled(w *view) lines {
-	p, queue, sampled := w.process, w.acceptEvidence(), w.f.Probe.At
-	if w.f.Evidence.Queue != nil {
-		sampled = w.queue.At
+func acceptStalled(s *signals) lines {
+	queue := s.acceptEvidence()
+	if s.link == linkQueueFull {
+		return append(s.connectFails(facts.CauseQueueFull), queue...)
 	}
-	switch ran := facts.Later(p.StoppedAt, w.cgroup.FrozenAt).Add(acceptsAfterStop); {
-	case w.link == linkQueueFull:
-		return append(w.connectFails(facts.CauseQueueFull), queue...)
-	case w.queueFull():
-		return append(queue, w.lastAnswerText())
-	case w.noDescriptor() || !w.heldConnectionAnswers() || !w.notAccepting():
+	if s.queueFull {
+		return append(queue, s.lastAnswerText())
+	}
+	if s.noDescriptor || !s.heldAnswers || !s.notAccepting || !s.acceptSampled() {
 		return nil
-	case !w.processSeenSince(w.f.Probe.FailedSince.Add(w.f.Config.FreshDialTimeout())):
-		return nil // it may only get no CPU
-	case sampled.Before(ran):
-		return nil // the samples of queue and dial are from before it ran again
 	}
-	queue.when(w.fresh.Stage == facts.StageSettings, "a fresh connection: %s for %s", ProbeText(&w.fresh),
-		w.ago(w.fresh.FailedSince))
-	return append(queue, w.lastAnswerText())
+	queue.addIf(s.freshProbe.Stage == facts.StageSettings, "a fresh connection: %s for %s", ProbeText(&s.freshProbe),
+		s.ago(s.freshProbe.FailedSince))
+	return append(queue, s.lastAnswerText())
 }
 
-// queueFull reports whether the runtime's accept queue is full; what an older probe met may be over.
-func (w *view) queueFull() bool {
-	q := w.queue
+// acceptSampled reports whether the samples are of a process that runs: it was seen since the fresh dial failed, or it
+// may only get no CPU, and queue and dial were sampled after it last ran again.
+func (s *signals) acceptSampled() bool {
+	sampled := s.f.Probe.At
+	if s.f.Evidence.Queue != nil {
+		sampled = s.queue.At
+	}
+	resumed := facts.Later(s.process.StoppedAt, s.cgroup.FrozenAt).Add(acceptsAfterStop)
+	return s.processSeenSince(s.f.Probe.FailedSince.Add(s.f.Config.FreshDialTimeout())) && !sampled.Before(resumed)
+}
+
+// isQueueFull reports whether the runtime's accept queue is full; what an older probe met may be over.
+func (s *signals) isQueueFull() bool {
+	q := s.queue
 	full := q.Length > q.Limit
-	probed := w.fresh.Cause == facts.CauseQueueFull && (!q.Listening || !q.At.After(w.f.Probe.At))
-	return w.elsewhere() == nil && (full || probed)
+	probed := s.freshProbe.Cause == facts.CauseQueueFull && (!q.Listening || !q.At.After(s.f.Probe.At))
+	return s.elsewhere == nil && (full || probed)
 }
 
-// descriptorsFreed reports whether the runtime had no descriptor until a moment ago.
-func (w *view) descriptorsFreed() bool {
-	p := w.process
-	return p.Alive && !p.FDsExhausted() && w.age(p.ExhaustedAt) <= acceptsAgain
-}
-
-// noDescriptor reports whether a connection waits while the runtime has no descriptor to accept it.
-func (w *view) noDescriptor() bool {
-	if !w.process.FDsExhausted() && (!w.descriptorsFreed() || w.acceptQueueDrains()) {
+// waitsForDescriptor reports whether a connection waits while the runtime has no descriptor to accept it.
+func (s *signals) waitsForDescriptor() bool {
+	if !s.process.FDsExhausted() && (!s.descriptorsFreed || s.queueDrains) {
 		return false
 	}
-	waits := w.queue.Length > 0 || w.f.Evidence.Queue == nil && w.f.Probe.WaitsForSettings()
-	return w.notAccepting() || waits && w.elsewhere() == nil
+	waits := s.queue.Length > 0 || s.f.Evidence.Queue == nil && s.f.Probe.WaitsForSettings()
+	return s.notAccepting || waits && s.elsewhere == nil
 }
 
-// acceptQueueDrains reports whether the accept queue is being emptied.
-func (w *view) acceptQueueDrains() bool {
-	q := w.queue
-	return w.age(q.FellAt) <= queueFalls && q.Length <= q.Limit
-}
-
-// notAccepting reports whether a connection waits to be accepted for longer than it should.
-func (w *view) notAccepting() bool {
-	if w.acceptQueueDrains() || w.elsewhere() != nil || w.listenerUnknown() {
+// connectionWaits reports whether a connection waits to be accepted for longer than it should.
+func (s *signals) connectionWaits() bool {
+	if s.queueDrains || s.elsewhere != nil || s.listenerUnknown {
 		return false
 	}
-	q, unseen := w.queue, w.f.Evidence.Queue == nil
-	if p := &w.f.Probe; p.WaitsForSettings() && !w.probedBefore() {
-		// The queue says whether the probe still waits. On a busy node both may be late.
-		late := q.At.Before(p.At) && w.age(p.FailedSince) >= queueUnseenWaits
-		if !unseen && (!q.Listening || q.Length > 0) || late {
-			return true
-		}
+	return s.probeWaits() || s.unanswered(s.queue.WaitingSince, queueWaits)
+}
+
+// probeWaits reports whether the fresh connection waits. The queue shows whether it still does; on a busy node both
+// samples may be late.
+func (s *signals) probeWaits() bool {
+	p := &s.f.Probe
+	q := s.queue
+	if !p.WaitsForSettings() || s.probeOutdated {
+		return false
 	}
-	return w.unanswered(q.WaitingSince, queueWaits)
+	queued := s.f.Evidence.Queue != nil && (!q.Listening || q.Length > 0)
+	late := q.At.Before(p.At) && s.age(p.FailedSince) >= queueUnseenWaits
+	return queued || late
 }
 
 // heldConnectionAnswers reports whether calls on the held connection are answered while nothing is accepted.
-func (w *view) heldConnectionAnswers() bool {
-	since := func(t time.Time) bool { return !t.IsZero() && w.callsAnswered.After(t) }
-	return w.lists != listsHang && w.f.Relist.Failures == 0 && w.listsAnsweredAtOnce() &&
-		(since(w.f.Probe.FailedSince) || since(w.queue.WaitingSince))
+func (s *signals) heldConnectionAnswers() bool {
+	answeredSince := func(t time.Time) bool { return !t.IsZero() && s.callsAnswered.After(t) }
+	return s.lists != listsHang && s.f.Relist.Failures == 0 && s.listsPrompt &&
+		(answeredSince(s.f.Probe.FailedSince) || answeredSince(s.queue.WaitingSince))
 }
 
 // processSeenSince reports whether the runtime's process has been looked at since then, or is not seen at all.
-func (w *view) processSeenSince(t time.Time) bool {
-	return w.f.Evidence.Process == nil || !w.process.At.Before(t)
+func (s *signals) processSeenSince(t time.Time) bool {
+	return s.f.Evidence.Process == nil || !s.process.At.Before(t)
 }
 
 // acceptEvidence are the numbers of the queue and of the process behind it.
-func (w *view) acceptEvidence() (out lines) {
-	p, q := w.process, w.queue
-	out.when(q.Listening && w.elsewhere() == nil, "accept queue %d of %d", q.Length, q.Limit)
+func (s *signals) acceptEvidence() (out lines) {
+	p := s.process
+	q := s.queue
+	out.addIf(q.Listening && s.elsewhere == nil, "accept queue %d of %d", q.Length, q.Limit)
 	if p.Alive {
-		out.when(p.OpenFDs >= 0 && p.MaxFDs > 0, "fds %d of %d", p.OpenFDs, p.MaxFDs)
+		out.addIf(p.OpenFDs >= 0 && p.MaxFDs > 0, "fds %d of %d", p.OpenFDs, p.MaxFDs)
 		out.text(threadsText(p))
 	}
 	return out
 }
 
 // endNext is the step where another start of the runtime fails: its path is taken, or a process keeps its socket.
-func (w *view) endNext() string {
-	fresh, path := w.fresh.Cause, w.f.Endpoint.Path
+func (s *signals) endNext() string {
+	probe := s.freshProbe.Cause
+	path := s.f.Endpoint.Path
 	switch {
-	case w.hidden():
+	case s.hidden:
 		return fmt.Sprintf("Mount the directory of %s into plegd's pod: the runtime listens there, "+
 			"and the kubelet is fine.", path)
-	case fresh == facts.CauseNotSocket || fresh == facts.CauseRefused: // the held connection is still answered
+	case probe == facts.CauseNotSocket || probe == facts.CauseRefused: // the held connection is still answered
 		return fmt.Sprintf("Remove what stands at %s (`stat %s`): the runtime runs, "+
 			"and makes its socket again when it is restarted after that.", path, path)
-	case w.cause == facts.CauseNotSocket:
+	case s.cause == facts.CauseNotSocket:
 		return fmt.Sprintf("Remove what stands at %s (`stat %s`), then start the runtime: "+
 			"it cannot make its socket before.", path, path)
-	}
-	if p := w.inheritor(); p != nil {
-		return fmt.Sprintf("End %s, which keeps the runtime's listening socket, then start the runtime.", p.Name())
-	}
-	if p := w.lingering(); p != nil {
+	case s.inheritor != nil:
+		return fmt.Sprintf("End %s, which keeps the runtime's listening socket, then start the runtime.", s.inheritor.Name())
+	case s.lingering != nil:
 		return fmt.Sprintf("See what %s waits for: it has closed its socket and does not end. `kill -9 %d` ends it, "+
-			"containers are kept; then start the runtime.", p.Name(), p.PID)
+			"containers are kept; then start the runtime.", s.lingering.Name(), s.lingering.PID)
 	}
 	return ""
 }
 
 // descriptorNext is the step where a stuck shim is among those that hold connections of the runtime: a restart would
 // lose its containers.
-func (w *view) descriptorNext() string {
-	c := w.f.Evidence.Children
+func (s *signals) descriptorNext() string {
+	c := s.f.Evidence.Children
 	if c == nil || len(c.Stuck) == 0 {
 		return ""
 	}

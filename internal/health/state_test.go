@@ -112,7 +112,7 @@ func TestState(t *testing.T) {
 	} {
 		f := healthyFacts(t0)
 		tt.change(&f)
-		w := newView(&f, t0, nil)
+		w := newSignals(&f, t0, nil)
 		if w.link != tt.link || w.lists != tt.lists || w.status != tt.status {
 			t.Errorf("%s: link %s, lists %s, Status %s; want %s, %s, %s", tt.name, w.link, w.lists, w.status, tt.link, tt.lists, tt.status)
 		}

@@ -6,71 +6,100 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-// stuckInspectionAfter is the age from which the call of an inspection, or a Status, is a symptom.
-const stuckInspectionAfter = time.Second
-
-// faultBegan returns the begin of the fault: that of the last symptom, if it was a single call.
-func faultBegan(s *facts.Symptom, since time.Time) time.Time {
-	if s.Operation == "" || s.Operation == facts.EveryCall {
-		return since
+// faultBegan returns when the fault began: with the last symptom, if it was a single call, else with the reason.
+func faultBegan(last *facts.Symptom, a *facts.Active) time.Time {
+	if last.Operation == "" || last.Operation == facts.EveryCall {
+		return a.Since
 	}
-	return s.Since
+	return last.Since
 }
 
 // FindSymptom returns the call that hangs by a verdict, or else the process that its primary reason
 // is about, or else a call that is suspected to hang. last is the symptom found before, zero for
 // none: a call that is suspected, and then hangs, is one fault. ok is false without a symptom.
-func FindSymptom(f *facts.Facts, v *facts.Verdict, now time.Time, last facts.Symptom) (s facts.Symptom, ok bool) {
-	if s = hanging(f, v, now, last); s.Operation != "" {
-		return s, true
+func FindSymptom(f *facts.Facts, v *facts.Verdict, moment time.Time, last facts.Symptom) (found facts.Symptom, ok bool) {
+	s := newSignals(f, moment, nil)
+	found = s.hangingCall(v, &last)
+	if found.Operation != "" {
+		return found, true
 	}
 	if pid := Subject(f.At(v.Hop), v.Reason); pid != 0 {
 		return facts.Symptom{Process: pid, Since: v.Active[0].Since}, true
 	}
-	s = suspected(f, now)
-	return s, s.Operation != ""
+	found = s.suspectedCall()
+	return found, found.Operation != ""
 }
 
-// hanging returns the call that hangs by a verdict; between two attempts that of the last symptom.
-func hanging(f *facts.Facts, v *facts.Verdict, now time.Time, last facts.Symptom) facts.Symptom {
-	w, in, status := &view{f: f, now: now}, f.Relist.InFlight, &f.Status
-	every, list := v.ActiveReason(RuntimeUnresponsive), v.ActiveReason(RuntimeListStall)
-	switch {
-	case every != nil:
+// hangingCall returns the call that hangs by a verdict; between two attempts that of the last symptom.
+func (s *signals) hangingCall(v *facts.Verdict, last *facts.Symptom) facts.Symptom {
+	if every := v.ActiveReason(RuntimeUnresponsive); every != nil {
 		return facts.Symptom{Operation: facts.EveryCall, Since: every.Since, Called: every.Since}
-	case list != nil && in != nil && in.Phase != facts.PhaseInspect:
-		return facts.Symptom{Operation: string(in.Phase), Since: faultBegan(&last, list.Since), Called: in.PhaseStart}
-	case list != nil && last.IsList():
-		return facts.Symptom{Operation: last.Operation, Since: faultBegan(&last, list.Since), Called: last.Called}
 	}
-	stalled := w.stalledInspections(stuckInspectionAfter)
-	if a := v.ActiveReason(PodInspectionStall); a != nil && len(stalled) > 0 {
-		p := stalled[0]
-		return facts.Symptom{Operation: p.Operation, Since: faultBegan(&last, a.Since), Called: p.CalledAt(), UID: p.UID}
-	}
-	switch a := v.ActiveReason(RuntimeNotReady); { // a network plugin may keep the runtime from answering Status
-	case a == nil:
-	case w.unanswered(status.InFlightSince, stuckInspectionAfter):
-		return facts.Symptom{Operation: opStatus, Since: faultBegan(&last, a.Since), Called: status.InFlightSince}
-	case last.Operation == opStatus && status.LastErr != nil:
-		return facts.Symptom{Operation: opStatus, Since: faultBegan(&last, a.Since), Called: last.Called}
+	for _, find := range []func(*facts.Verdict, *facts.Symptom) facts.Symptom{s.hangingList, s.hangingInspection, s.hangingStatus} {
+		if found := find(v, last); found.Operation != "" {
+			return found
+		}
 	}
 	return facts.Symptom{}
 }
 
-// suspected returns a list or the call of an inspection that has been unanswered for longer than usual while Version
-// was answered, before it counts as hanging: plegd can follow the wait chain meanwhile.
-func suspected(f *facts.Facts, now time.Time) facts.Symptom {
-	w := &view{f: f, now: now}
-	answeredSince := func(t time.Time) bool { return f.Version.Ended.After(t) || f.Probe.OK && f.Probe.At.After(t) }
-	if in := w.listUnanswered(suspectAfter); in != nil && answeredSince(in.PhaseStart) {
-		return facts.Symptom{Operation: string(in.Phase), Since: in.PhaseStart, Called: in.PhaseStart, Suspected: true}
+func (s *signals) hangingList(v *facts.Verdict, last *facts.Symptom) facts.Symptom {
+	list := v.ActiveReason(RuntimeListStall)
+	if list == nil {
+		return facts.Symptom{}
 	}
-	for _, p := range f.Relist.Inspecting {
-		usual := f.Calls[p.Operation].LastOKDuration
-		if w.age(p.CallStart) >= max(3*usual, usual+suspectAfter) && answeredSince(p.CallStart) {
+	relist := s.f.Relist.InFlight
+	if relist != nil && relist.Phase != facts.PhaseInspect {
+		return facts.Symptom{Operation: string(relist.Phase), Since: faultBegan(last, list), Called: relist.PhaseStart}
+	}
+	if last.IsList() {
+		return facts.Symptom{Operation: last.Operation, Since: faultBegan(last, list), Called: last.Called}
+	}
+	return facts.Symptom{}
+}
+
+func (s *signals) hangingInspection(v *facts.Verdict, last *facts.Symptom) facts.Symptom {
+	stall := v.ActiveReason(PodInspectionStall)
+	stalled := s.stalledInspections(stuckInspectionAfter)
+	if stall == nil || len(stalled) == 0 {
+		return facts.Symptom{}
+	}
+	p := stalled[0]
+	return facts.Symptom{Operation: p.Operation, Since: faultBegan(last, stall), Called: p.CalledAt(), UID: p.UID}
+}
+
+// hangingStatus returns Status: a network plugin may keep the runtime from answering it.
+func (s *signals) hangingStatus(v *facts.Verdict, last *facts.Symptom) facts.Symptom {
+	a := v.ActiveReason(RuntimeNotReady)
+	status := &s.f.Status
+	switch {
+	case a == nil:
+		return facts.Symptom{}
+	case s.unanswered(status.InFlightSince, stuckInspectionAfter):
+		return facts.Symptom{Operation: opStatus, Since: faultBegan(last, a), Called: status.InFlightSince}
+	case last.Operation == opStatus && status.LastErr != nil:
+		return facts.Symptom{Operation: opStatus, Since: faultBegan(last, a), Called: last.Called}
+	}
+	return facts.Symptom{}
+}
+
+// suspectedCall returns a list or the call of an inspection that has been unanswered for longer than usual while
+// Version was answered, before it counts as hanging: plegd can follow the wait chain meanwhile.
+func (s *signals) suspectedCall() facts.Symptom {
+	list := s.listUnanswered(suspectAfter)
+	if list != nil && s.otherAnswered(list.PhaseStart) {
+		return facts.Symptom{Operation: string(list.Phase), Since: list.PhaseStart, Called: list.PhaseStart, Suspected: true}
+	}
+	for _, p := range s.f.Relist.Inspecting {
+		usual := s.f.Calls[p.Operation].LastOKDuration
+		if s.age(p.CallStart) >= max(3*usual, usual+suspectAfter) && s.otherAnswered(p.CallStart) {
 			return facts.Symptom{Operation: p.Operation, Since: p.CallStart, Called: p.CallStart, UID: p.UID, Suspected: true}
 		}
 	}
 	return facts.Symptom{}
+}
+
+// otherAnswered reports whether Version or a fresh connection has been answered after t.
+func (s *signals) otherAnswered(t time.Time) bool {
+	return s.f.Version.Ended.After(t) || s.f.Probe.OK && s.f.Probe.At.After(t)
 }

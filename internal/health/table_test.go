@@ -46,7 +46,7 @@ func testPure(t *testing.T, dir string) {
 	}
 }
 
-// TestTable: a reason has one row and one page, with all headings (readPage panics
+// TestTable: a reason has one row and one page, with all headings (withPages panics
 // otherwise), and the index lists the rows in their order.
 func TestTable(t *testing.T) {
 	index, err := os.ReadFile("../../docs/reasons/README.md")
@@ -87,6 +87,30 @@ func TestTable(t *testing.T) {
 		}
 		if b, err := reasons.Pages.ReadFile(e.Name()); id != "README" && (err != nil || !form.Match(b)) {
 			t.Errorf("docs/reasons/%s is not Meaning, Evidence, Next, numbered Steps and Restart (%v)", e.Name(), err)
+		}
+	}
+}
+
+// TestHarmlessSteps: a command has no word that a person must fill in, and none of those that have been found to do harm.
+func TestHarmlessSteps(t *testing.T) {
+	command := regexp.MustCompile("`[^`]+`")
+	harmful := map[string]*regexp.Regexp{
+		"has a word to be filled in":                           regexp.MustCompile(`\b(POD|CONTAINER|NODE|PID|HOLDER|CGROUP|MOUNTPOINT|UNIT|SOCKET|NAME|ID)\b|<[a-z]+>`),
+		"sets a limit that may be below the present one":       regexp.MustCompile(`--nofile=\d`),
+		"ends a process that does not handle it":               regexp.MustCompile(`USR1 [^{]|USR1 \{(pid|unit)`),
+		"removes evidence":                                     regexp.MustCompile(`--vacuum|crictl\} rm `),
+		"names a unit that k3s, RKE2 and microk8s do not have": regexp.MustCompile(`-u kubelet|systemctl [a-z]+ (-s ABRT )?(kubelet|containerd|docker)\b`),
+		"restarts dockerd or another program by name":          regexp.MustCompile(`systemctl restart [^{]`),
+	}
+	for _, r := range Reasons() {
+		for _, text := range append(r.Steps, r.Next, r.Restart) {
+			for _, c := range command.FindAllString(text, -1) {
+				for what, pattern := range harmful {
+					if pattern.MatchString(c) {
+						t.Errorf("%s: %s %s", r.ID, c, what)
+					}
+				}
+			}
 		}
 	}
 }

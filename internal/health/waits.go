@@ -62,12 +62,12 @@ func waitOf(t *facts.BlockedThread) wait {
 	if t.Channel == "" {
 		return waitUnread
 	}
-	for _, w := range waitChannels {
-		if slices.ContainsFunc(w.names, func(name string) bool { return matches(name, t.Channel) }) {
-			return w.wait
+	for _, class := range waitChannels {
+		if slices.ContainsFunc(class.names, func(name string) bool { return matches(name, t.Channel) }) {
+			return class.wait
 		}
 	}
-	if t.Syscall != "" && !t.Asleep { // a name is known of those on files and mounts only
+	if t.Syscall != "" && !t.Asleep { // a name is known only of calls on files and mounts
 		return waitStorage
 	}
 	return waitOther
@@ -79,9 +79,9 @@ func matches(pattern, channel string) bool {
 }
 
 // blockedIn returns the threads that have been in D for a time, and wait for that; longest first.
-func (w *view) blockedIn(what wait, least time.Duration) (out []facts.BlockedThread) {
-	for _, t := range w.process.Blocked {
-		if w.process.Alive && waitOf(&t) == what && (w.age(t.Since) >= least || w.mostlyFor(&t) >= whileServing) {
+func (s *signals) blockedIn(what wait, limit time.Duration) (out []facts.BlockedThread) {
+	for _, t := range s.process.Blocked {
+		if s.process.Alive && waitOf(&t) == what && (s.age(t.Since) >= limit || s.mostlyFor(&t) >= whileServing) {
 			out = append(out, t)
 		}
 	}
@@ -89,44 +89,48 @@ func (w *view) blockedIn(what wait, least time.Duration) (out []facts.BlockedThr
 }
 
 // mostlyFor is how long a thread has been in D in most samples, 0 for one that has not run.
-func (w *view) mostlyFor(t *facts.BlockedThread) time.Duration {
+func (s *signals) mostlyFor(t *facts.BlockedThread) time.Duration {
 	if t.MostlySince.IsZero() {
 		return 0
 	}
-	return w.age(t.MostlySince)
+	return s.age(t.MostlySince)
 }
 
-// blockedText says which threads are in D, for how long and where; "" for none.
-func (w *view) blockedText(threads []facts.BlockedThread) string {
+// blockedText states which threads are in D, for how long and in which channel; "" for none.
+func (s *signals) blockedText(threads []facts.BlockedThread) string {
 	if len(threads) == 0 {
 		return ""
 	}
-	first, where := threads[0], "wait channel not readable"
+	first := threads[0]
 	who := fmt.Sprintf("thread %d", first.TID)
 	if n := len(threads); n > 1 {
 		who = fmt.Sprintf("%d threads, thread %d longest,", n, first.TID)
 	}
-	if first.Channel != "" {
-		where = "waiting in " + first.Channel
-	}
-	if first.Channel != "" && first.Syscall != "" {
-		where += " (" + first.Syscall + ")"
-	}
-	switch most := w.mostlyFor(&first); {
+	channel := channelText(&first)
+	mostly := s.mostlyFor(&first)
+	switch {
 	case first.Asleep:
-		return fmt.Sprintf("%s asleep for %s without having run, %s", who, w.ago(first.Since), where)
-	case most > 0:
-		return fmt.Sprintf("%s in D for most of the last %s, %s", who, facts.Seconds(most), where)
+		return fmt.Sprintf("%s asleep for %s without having run, %s", who, s.ago(first.Since), channel)
+	case mostly > 0:
+		return fmt.Sprintf("%s in D for most of the last %s, %s", who, facts.Seconds(mostly), channel)
 	}
-	return fmt.Sprintf("%s in D for %s without having run, %s", who, w.ago(first.Since), where)
+	return fmt.Sprintf("%s in D for %s without having run, %s", who, s.ago(first.Since), channel)
 }
 
-// frozenUnseen is how long after the cgroup was last seen frozen a sample of the threads may still be of that time.
-const frozenUnseen = 1500 * time.Millisecond
+// channelText states in which channel and system call a thread waits.
+func channelText(t *facts.BlockedThread) string {
+	switch {
+	case t.Channel == "":
+		return "wait channel not readable"
+	case t.Syscall == "":
+		return "waiting in " + t.Channel
+	}
+	return "waiting in " + t.Channel + " (" + t.Syscall + ")"
+}
 
 // freezerHoldsThreads reports whether a freezer of v1 may hold the threads in D, or did when they were read.
-func (w *view) freezerHoldsThreads() bool {
-	p, c := w.process, w.cgroup
-	return slices.ContainsFunc(p.Blocked, func(t facts.BlockedThread) bool { return t.Channel == refrigerator }) ||
-		c.Frozen || p.At.Sub(c.FrozenAt) <= frozenUnseen
+func (s *signals) freezerHoldsThreads() bool {
+	inFreezer := func(t facts.BlockedThread) bool { return t.Channel == refrigerator }
+	return slices.ContainsFunc(s.process.Blocked, inFreezer) || s.cgroup.Frozen ||
+		s.process.At.Sub(s.cgroup.FrozenAt) <= frozenUnseen
 }
