@@ -41,12 +41,13 @@ func need(t *testing.T, name string) {
 func TestRoutes(t *testing.T) {
 	need(t, "amtool")
 	for labels, receiver := range map[string]string{
-		"alertname=PLEGUnhealthy severity=critical":        "on-call",
-		"alertname=PLEGFleetCommonCause severity=critical": "on-call",
-		"alertname=PLEGReasonWarning severity=warning":     "operator",
-		"alertname=PlegdDown severity=warning":             "operator",
-		"alertname=PLEGNodeInFleetFault severity=none":     "nobody",
-		"alertname=Watchdog severity=none":                 "operator", // kube-prometheus's
+		"alertname=PLEGUnhealthy severity=critical":      "on-call",
+		"alertname=PLEGReasonCritical severity=critical": "on-call",
+		"alertname=PLEGFleetFault severity=critical":     "on-call",
+		"alertname=PLEGReasonLasting severity=warning":   "operator",
+		"alertname=PlegdFailing severity=warning":        "operator",
+		"alertname=PLEGNodeInhibited severity=none":      "nobody",
+		"alertname=Watchdog severity=none":               "operator", // kube-prometheus's
 	} {
 		args := append([]string{"config", "routes", "test", "--config.file=alertmanager.yml", "--verify.receivers=" + receiver}, strings.Fields(labels)...)
 		if out, err := exec.Command("amtool", args...).CombinedOutput(); err != nil {
@@ -59,37 +60,42 @@ func TestRoutes(t *testing.T) {
 type alert struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
+	EndsAt      time.Time         `json:"endsAt,omitzero"`
 }
 
-func unhealthy(node, reason, culprit, summary string) alert {
+func nodeAlert(name, severity, node, summary string) alert {
 	return alert{
-		map[string]string{"alertname": "PLEGUnhealthy", "severity": "critical", "cluster": "prod", "job": "plegd", "instance": node, "node": node, "reason": reason, "culprit": culprit},
-		map[string]string{"summary": node + ": " + reason + ": " + summary, "description": "The evidence is in plegd status.", "runbook_url": "https://example.org/" + reason},
+		Labels:      map[string]string{"alertname": name, "severity": severity, "cluster": "prod", "job": "plegd", "instance": node, "node": node},
+		Annotations: map[string]string{"summary": node + ": " + summary, "description": "The evidence is in plegd status.", "runbook_url": "https://example.org/"},
 	}
 }
 
-// faults are five faults, in the alerts of all the rules that fire for them.
-func faults() []alert {
-	frozen := unhealthy("node-17", "RuntimeFrozen", "runtime", "containerd stopped; API NotReady in 1m19s; next: plegd status names the stopped process; continue it")
-	warning := unhealthy("node-17", "RuntimeFrozen", "runtime", "the same as a warning")
-	warning.Labels = map[string]string{"alertname": "PLEGReasonWarning", "severity": "warning", "cluster": "prod", "instance": "node-17", "reason": "RuntimeStarved"}
-	all := []alert{
-		frozen, warning,
-		unhealthy("node-18", "RuntimeListStall", "helper", "runc holds up the lists; API NotReady in 48s; next: plegd status names the holder; end it before you restart the runtime"),
-		unhealthy("node-19", "NetworkNotReady", "process", "calico-node has no pod network; next: look at the CNI plugin's pod on this node"),
-		unhealthy("node-20", "KubeletDown", "", "runtime is well, the kubelet is down; next: read the kubelet's log"),
+// faults are five faults, in the alerts of all the rules that fire for them. The first alert of
+// each is the one that is sent.
+func faults() (sent, inhibited []alert) {
+	const frozen = "RuntimeFrozen: the runtime is stopped (culprit: containerd); API NotReady at 14:02:05 UTC; next: continue it"
+	sent = []alert{
+		nodeAlert("PLEGUnhealthy", "critical", "node-17", frozen),
+		nodeAlert("PLEGReasonCritical", "critical", "node-18", "RuntimeListStall: a lock holds up the lists (culprit: runc); next: end its holder"),
+		nodeAlert("PLEGUnhealthy", "critical", "node-19", "NetworkNotReady: the pod network is not ready; API NotReady at 14:01:00 UTC; next: look at the CNI plugin"),
+		nodeAlert("PLEGReasonCritical", "critical", "node-20", "KubeletDown: the kubelet does not run; the runtime is not the cause; next: read its log"),
 		{
-			map[string]string{"alertname": "PLEGFleetCommonCause", "severity": "critical", "cluster": "prod", "job": "plegd", "reason": "ShimStuck", "label": "runtime_version", "value": "2.4.2"},
-			map[string]string{"summary": "41 nodes ShimStuck in 12 min; 40 of them runtime_version=2.4.2 (of 612 nodes with it; 1 of 4388 others)", "description": "Stop the rollout.", "runbook_url": "https://example.org/fleets"},
+			Labels:      map[string]string{"alertname": "PLEGFleetFault", "severity": "critical", "cluster": "prod", "job": "plegd", "reason": "ShimStuck"},
+			Annotations: map[string]string{"summary": "240 nodes have had ShimStuck within 30m; 98% of them runtime_version=2.4.2", "description": "Stop the rollout.", "runbook_url": "https://example.org/fleets"},
 		},
 	}
-	for i := range 41 {
-		node := fmt.Sprintf("node-%d", 100+i)
-		one := unhealthy(node, "ShimStuck", "shim", "containerd-shim does not answer the runtime")
-		mark := alert{map[string]string{"alertname": "PLEGNodeInFleetFault", "severity": "none", "cluster": "prod", "job": "plegd", "instance": node, "reason": "ShimStuck"}, one.Annotations}
-		all = append(all, one, mark)
+	inhibited = []alert{
+		nodeAlert("PLEGReasonCritical", "critical", "node-17", frozen),
+		nodeAlert("PLEGFlapping", "warning", "node-18", "5 incidents"),
+		nodeAlert("PLEGUnhealthy", "critical", "node-21", "drained: the kubelet is down"),
+		nodeAlert("PLEGNodeInhibited", "none", "node-21", "cordoned"),
+		{Labels: map[string]string{"alertname": "KubeNodeNotReady", "severity": "warning", "cluster": "prod", "job": "kube-state-metrics", "node": "node-17"}},
 	}
-	return all
+	for i := range 240 {
+		node := fmt.Sprintf("node-%d", 100+i)
+		inhibited = append(inhibited, nodeAlert("PLEGReasonCritical", "critical", node, "ShimStuck: a shim does not answer"), nodeAlert("PLEGNodeInhibited", "none", node, "one of many nodes"))
+	}
+	return sent, inhibited
 }
 
 // inbox records what each receiver is sent, as texts of titles.
@@ -118,9 +124,13 @@ func (b *inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Attachments []struct{ Title, Text string }
 		Payload     struct{ Summary, Class, Component string }
 		Message     string
+		Alerts      []alert
 	}
 	if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
 		b.add("errors", r.URL.Path+": "+err.Error())
+	}
+	for _, a := range m.Alerts {
+		b.add("operator", a.Labels["alertname"]+" "+a.Labels["node"])
 	}
 	switch {
 	case len(m.Attachments) > 0:
@@ -180,7 +190,8 @@ func startAlertmanager(t *testing.T, b *inbox) (base string) {
 	config, err := os.ReadFile("alertmanager.yml")
 	must.Do(t, err)
 	text := strings.NewReplacer("http://localhost:9095", server.URL, "localhost:25", smtp.Addr().String(),
-		"group_wait: 20s", "group_wait: 2s", "group_wait: 30s", "group_wait: 2s").Replace(string(config))
+		"group_wait: 20s", "group_wait: 2s", "group_wait: 30s", "group_wait: 2s", "group_wait: 10s", "group_wait: 1s",
+		"group_interval: 1m", "group_interval: 5s").Replace(string(config))
 	// on-call is all of them at once.
 	_, receivers, _ := strings.Cut(text, "  - name: slack\n")
 	body := regexp.MustCompile(`(?m)^  - name: .*\n`).ReplaceAllString(receivers, "")
@@ -210,13 +221,10 @@ func startAlertmanager(t *testing.T, b *inbox) (base string) {
 	return "http://" + address
 }
 
-// TestMessages: five faults, one of them of 41 nodes, are five messages with the cause in the
-// title, for each receiver.
-func TestMessages(t *testing.T) {
-	need(t, "prometheus-alertmanager")
-	b := &inbox{sent: map[string][]string{}}
-	base := startAlertmanager(t, b)
-	body, err := json.Marshal(faults())
+// post sends alerts to Alertmanager until it takes them.
+func post(t *testing.T, base string, alerts []alert) {
+	t.Helper()
+	body, err := json.Marshal(alerts)
 	must.Do(t, err)
 	eventually(t, "the alerts are taken", func() bool {
 		resp, err := http.Post(base+"/api/v2/alerts", "application/json", bytes.NewReader(body))
@@ -226,24 +234,60 @@ func TestMessages(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp.StatusCode == http.StatusOK
 	})
+}
+
+// TestMessages: five faults, one of them of 240 nodes, are five messages with the cause in the
+// title, for each receiver; a cordoned node is none, and kube-prometheus adds none. The message of
+// an end names what has ended, and neither a time nor a step.
+func TestMessages(t *testing.T) {
+	need(t, "prometheus-alertmanager")
+	b := &inbox{sent: map[string][]string{}}
+	base := startAlertmanager(t, b)
+	sent, inhibited := faults()
+	post(t, base, slices.Concat(inhibited, sent))
 	var want []string
-	for _, a := range faults()[:6] {
-		if a.Labels["severity"] == "critical" {
-			want = append(want, a.Annotations["summary"])
-		}
+	for _, a := range sent {
+		want = append(want, a.Annotations["summary"])
 	}
-	slices.Sort(want)
-	for _, receiver := range []string{"slack", "pagerduty", "opsgenie", "mail"} {
-		eventually(t, receiver+" has a message for each fault", func() bool { return len(b.titles(receiver)) >= len(want) })
-		for i, title := range b.titles(receiver) {
-			shortened := receiver == "slack" || receiver == "opsgenie"
-			if i >= len(want) || title != want[i] && (!shortened || !strings.HasPrefix(want[i], strings.TrimRight(title, ".…"))) {
-				t.Errorf("%s: message %d is %q, want %q", receiver, i, title, want)
-			}
-		}
+	compare(t, b, want)
+	if got := b.titles("operator"); len(got) > 0 {
+		t.Errorf("the operator was sent %q", got)
 	}
+
+	over := slices.Concat(sent, inhibited)
+	for i := range over {
+		over[i].EndsAt = time.Now()
+	}
+	post(t, base, over)
+	for _, a := range sent {
+		ended, _, _ := strings.Cut(a.Annotations["summary"], "; API NotReady")
+		ended, _, _ = strings.Cut(ended, "; next:")
+		want = append(want, "Ended: "+ended)
+	}
+	// Of a resolved alert PagerDuty and Opsgenie get no text.
+	compareOne(t, b, "slack", want)
+	compareOne(t, b, "mail", want)
 	if errs := b.titles("errors"); len(errs) > 0 {
 		t.Error(errs)
+	}
+}
+
+func compare(t *testing.T, b *inbox, want []string) {
+	t.Helper()
+	for _, receiver := range []string{"slack", "pagerduty", "opsgenie", "mail"} {
+		compareOne(t, b, receiver, want)
+	}
+}
+
+func compareOne(t *testing.T, b *inbox, receiver string, want []string) {
+	t.Helper()
+	want = slices.Sorted(slices.Values(want))
+	eventually(t, receiver+" has a message for each fault", func() bool { return len(b.titles(receiver)) >= len(want) })
+	for i, title := range b.titles(receiver) {
+		shortened := receiver == "slack" || receiver == "opsgenie"
+		if i >= len(want) || title != want[i] && (!shortened || !strings.HasPrefix(want[i], strings.TrimRight(title, ".…"))) {
+			t.Errorf("%s: message %d is %q, want %q", receiver, i, title, want)
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ var everything = []string{
 	"podMonitor.endpoint.basicAuth.username.name=login", "podMonitor.endpoint.basicAuth.username.key=user",
 	"podMonitor.metricRelabelings[0].action=drop", "podMonitor.metricRelabelings[0].regex=go_.*", "podMonitor.metricRelabelings[0].sourceLabels[0]=__name__",
 	"prometheusRule.enabled=true", "prometheusRule.labels.release=stack", "prometheusRule.alertLabels.team=nodes", "prometheusRule.runbookBaseURL=https://wiki.example.org/",
-	"prometheusRule.disabled[0]=PLEGFDsRunningOut",
+	"prometheusRule.disabled[0]=PLEGFlapping",
 	"extraEnv[0].name=PLEGD_LOG_LEVEL", "extraEnv[0].value=debug", "extraVolumes[0].name=x", "extraVolumes[0].emptyDir.medium=Memory",
 	"extraVolumeMounts[0].name=x", "extraVolumeMounts[0].mountPath=/x", "commonLabels.team=nodes", "annotations.owner=me",
 	"dashboards.enabled=true", "networkPolicy.enabled=true", "networkPolicy.from[0].namespaceSelector.matchLabels.name=monitoring",
@@ -223,7 +223,7 @@ func TestChartRules(t *testing.T) {
 		must(t, yaml.UnmarshalStrict(b, &spec))
 		for _, g := range spec.Groups {
 			for _, r := range g.Rules {
-				want[r.Alert+r.Record] = r.Expr.StrVal
+				want[r.Alert+r.Record+fmt.Sprint(r.Labels["failure"], r.Labels["why"])] = r.Expr.StrVal
 			}
 		}
 	}
@@ -235,7 +235,7 @@ func TestChartRules(t *testing.T) {
 			t.Errorf("%s is evaluated every %v", g.Name, g.Interval)
 		}
 		for _, r := range g.Rules {
-			got[r.Alert+r.Record] = r.Expr.StrVal
+			got[r.Alert+r.Record+fmt.Sprint(r.Labels["failure"], r.Labels["why"])] = r.Expr.StrVal
 			if r.Alert == "" {
 				continue
 			}
@@ -247,7 +247,7 @@ func TestChartRules(t *testing.T) {
 			}
 		}
 	}
-	delete(want, "PLEGFDsRunningOut")
+	delete(want, "PLEGFlapping")
 	if !maps.Equal(got, want) {
 		t.Errorf("the rules are\n%v\nwant\n%v", got, want)
 	}
@@ -255,18 +255,18 @@ func TestChartRules(t *testing.T) {
 
 // TestChartMore: objects of types that this module does not have, and a setting of the rules.
 func TestChartMore(t *testing.T) {
-	out, err := helm(t, "template", "plegd", chart, "--namespace=plegd", "--kube-version=1.36.0", "--set", "openshift.enabled=true,alertmanagerConfig.enabled=true,prometheusRule.enabled=true,prometheusRule.lookback=2m")
+	out, err := helm(t, "template", "plegd", chart, "--namespace=plegd", "--kube-version=1.36.0", "--set", "openshift.enabled=true,alertmanagerConfig.enabled=true,prometheusRule.enabled=true,prometheusRule.reasons.RelistSlow=critical,prometheusRule.reasons.ShimStuck=none,prometheusRule.delays.PLEGReasonLasting=1h,prometheusRule.severities.PLEGReasonLasting=info")
 	must(t, err)
 	for _, want := range []string{
 		"kind: SecurityContextConstraints\n", "allowedCapabilities: [SYS_PTRACE]\n", "system:serviceaccount:plegd:plegd\n",
-		"kind: AlertmanagerConfig\n", "groupWait: 20s\n", "- name: on-call\n", "last_over_time(pleg_primary_reason[2m])",
+		"kind: AlertmanagerConfig\n", "groupWait: 20s\n", "- name: on-call\n", `or instance:pleg_primary_reason:active{reason=~"RelistSlow"})`, "for: 1h\n", "severity: info\n",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("there is no %q", want)
 		}
 	}
-	if strings.Contains(out, "last_over_time(pleg_primary_reason[1m])") {
-		t.Error("the lookback is still 1m")
+	if _, warning, _ := strings.Cut(out, "alert: PLEGReasonWarning"); strings.Contains(strings.SplitN(warning, "for:", 2)[0], "ShimStuck") {
+		t.Error("a reason without an alert still has one")
 	}
 	out, err = helm(t, "template", "plegd", chart, "--kube-version=1.36.0", "--values="+chart+"/values-fleet.yaml")
 	if err != nil || !strings.Contains(out, "kind: PodMonitor\n") || strings.Count(out, "interval: 30s\n") < 2 {
@@ -307,7 +307,8 @@ func TestChartRefusals(t *testing.T) {
 		"runtime.name=docker":                                "/runtime/name",
 		"runtime.nam=containerd":                             "runtime",
 		"runtime.endpoint=run/x.sock":                        "/runtime/endpoint",
-		"podMonitor.interval=1m":                             "/podMonitor/interval",
+		"podMonitor.interval=2m":                             "/podMonitor/interval",
+		"prometheusRule.reasons.ShimStuck=page":              "/prometheusRule/reasons",
 		"web.port=0":                                         "/web/port",
 		"podMonitor.endpoint.interval=5s":                    "/podMonitor/endpoint",
 		"image.digest=sha256:abc":                            "/image/digest",

@@ -28,40 +28,67 @@
     // How often the rules are evaluated; empty: the server's evaluation_interval. No longer
     // than the scrape interval.
     interval: '',
-    // How old a node's newest sample may be: two scrape intervals. With less a sample that is
-    // late, as by remote write, ends an alert or begins its `for` again.
-    lookback: '1m',
-
     // When something is wrong.
     notReadySoonSeconds: 60,  // PLEGUnhealthy: time left
-    lastSeenCritical: '2 / 3',  // PLEGUnhealthy: age of the last relist, part of the threshold
-    fdsUsedRatio: 0.5,  // PLEGFDsRunningOut: from where on growth counts
-    fdsHours: 4,  // PLEGFDsRunningOut: time left by the growth
     oldAgeSeconds: 10,  // recorded age of single nodes: only above this
+    flapping: { incidents: 4, window: '30m' },  // PLEGFlapping
+    unstable: { restarts: 3, window: '30m' },  // PlegdFailing
+
+    // Which alert a reason raises: critical, warning, lasting or none. A reason that is not here
+    // raises PLEGReasonCritical where plegd calls it critical, else PLEGReasonLasting. Here is what
+    // keeps pods from starting or stopping while the kubelet goes on.
+    reasons: {
+      [r]: 'warning'
+      for r in [
+        'NodeStatusStalled', 'PodInspectionStall', 'PodStartsFailing', 'RelistLoopStalled', 'RuntimeHelperStuck', 'RuntimeMemoryLimited',
+        'RuntimeSocketUnlinked', 'RuntimeStorageFull', 'RuntimeStorageLocked', 'RuntimeStorageStall', 'RuntimeThreadStuck', 'ShimStuck',
+      ]
+    },
 
     // What broken nodes may share: labels of pleg_node_info, and labels of kube_node_labels
     // (kube-state-metrics, --metric-labels-allowlist=nodes=[...]) by the name to show. Where
     // kube_node_labels is absent they are skipped.
     groupLabels: ['runtime_version', 'kernel_version', 'os_image', 'plegd_version', 'runtime_name', 'cgroup_version'],
     kubeNodeLabels: { zone: 'label_topology_kubernetes_io_zone', instance_type: 'label_node_kubernetes_io_instance_type' },
-    // PLEGFleetCommonCause: at least so many nodes and this share of a group have had one
-    // reason for `hold` within `window`, the group explains so much of all nodes with the
-    // reason, with this lift over the rest. evidence keeps chance away: 12 is one in 160,000
-    // for one group.
-    commonCause: { nodes: 5, share: '0.03', explained: '0.8', lift: 5, evidence: 12, window: '30m', hold: '1m' },
+    // PLEGFleetFault: at least so many nodes and this share of a group have had one reason for
+    // `hold` within `window`, the group explains so much of all nodes with the reason, with this
+    // lift over the rest. evidence keeps chance away: 12 is one in 160,000 for one group. Or so
+    // many nodes and massShare of all have had it, and no group explains it.
+    commonCause: { nodes: 5, share: '0.03', explained: '0.8', lift: 5, evidence: 12, massShare: '0.1', window: '30m', hold: '1m' },
 
-    // How long plegd must have had metrics before a node pages: a node that boots may have
-    // its runtime later than plegd.
-    bootGrace: '150s',
+    // How long plegd must have been known before its node raises an alert.
+    newNode: '5m',
     // How long the rules remember a job or a cluster whose plegds are gone.
     memory: '6h',
 
-    // How long something must be wrong before an alert fires. The others fire at once: their
-    // rules have their own times.
-    delays: { PLEGReasonWarning: '15m', PLEGFDsRunningOut: '30m', PlegdBlind: '5m', PlegdDown: '10m', PlegdAbsent: '10m' },
+    // How long something must be wrong before an alert fires, and how long it must be over.
+    // PLEGUnhealthy has no delay: the kubelet's own rules have waited.
+    delays: {
+      PLEGReasonCritical: '150s',
+      PLEGReasonWarning: '150s',
+      PLEGReasonLasting: '15m',
+      PlegdFailing: '10m',
+    },
+    holds: {
+      PLEGUnhealthy: '2m',
+      PLEGReasonCritical: '2m',
+      PLEGReasonWarning: '5m',
+      PLEGReasonLasting: '5m',
+      PLEGFleetFault: '2m',
+      // Until Alertmanager has reported, every 5 min, that the inhibited alert is resolved.
+      PLEGNodeInhibited: '6m',
+    },
 
-    // Severity of each alert that is not a warning.
-    severities: { PLEGUnhealthy: 'critical', PLEGFleetCommonCause: 'critical', PLEGNodeInFleetFault: 'none' },
+    severities: {
+      PLEGUnhealthy: 'critical',
+      PLEGReasonCritical: 'critical',
+      PLEGReasonWarning: 'warning',
+      PLEGReasonLasting: 'warning',
+      PLEGFlapping: 'warning',
+      PLEGFleetFault: 'critical',
+      PLEGNodeInhibited: 'none',
+      PlegdFailing: 'warning',
+    },
 
     dashboardTags: ['plegd', 'kubernetes'],
     overviewUID: 'plegd-overview', nodeUID: 'plegd-node', fleetUID: 'plegd-fleet',

@@ -111,12 +111,15 @@ func recordedNames(t *testing.T, config string) map[string]bool {
 	m, err := evaluate(config)
 	must(t, err)
 	out := map[string]bool{}
+	series := map[string]bool{}
 	for _, g := range append(m.Alerts.Groups, m.Rules.Groups...) {
 		for _, r := range g.Rules {
 			if r.Record != "" {
-				if out[r.Record] {
-					t.Errorf("%s is recorded twice", r.Record)
+				one := fmt.Sprint(r.Record, r.Labels)
+				if series[one] {
+					t.Errorf("%s is recorded twice", one)
 				}
+				series[one] = true
 				out[r.Record] = true
 			}
 		}

@@ -23,7 +23,7 @@ local q = g.query;
   local fleetLink = g.link('Fleet', '/d/' + config.overviewUID),
   local shareLink = g.link('What do they share?', '/d/' + config.fleetUID),
   local reasonsLink = g.link('Reasons', lib.runbook('reasons/README')),
-  local commonCause = g.annotation('alertname="PLEGFleetCommonCause", ' + fleet, '{{reason}}', '{{label}}={{value}}'),
+  local commonCause = g.annotation('alertname="PLEGFleetFault", ' + fleet, '{{reason}}', 'many nodes'),
 
   grafanaDashboards+:: {
     'plegd-overview.json': g.dashboard(config.overviewUID, 'plegd: fleet', 'Nodes and their PLEG. Needs the recording rules of plegd.', config.dashboardTags, '24h', '1m', commonCause, [shareLink, reasonsLink], recorded, [
@@ -47,7 +47,7 @@ local q = g.query;
 
       g.row('Relists and calls'),
       g.lines('The ten oldest last seen', [q('topk(10, %s)' % r('instance:pleg_last_seen_age_seconds:old'), '{{%s}} {{instance}}' % config.nodeLabel)], 's', 'Nodes whose last successful relist is older than %d s.' % config.oldAgeSeconds, 12),
-      g.heatmap('Relists', 'sum by (le) (%s)' % r('cluster:pleg_relist_duration_seconds_bucket:rate5m'), w=12),
+      g.heatmap('Relists', 'sum by (le) (%s) or sum(%s)' % [r('cluster:pleg_relist_duration_seconds_bucket:rate5m'), r('cluster:pleg_relist_duration_seconds:rate5m')], w=12),
       g.lines('Calls a second', [by('operation_type', 'cluster:pleg_runtime_operations:rate5m')], 'reqps'),
       g.lines('Failed calls a second', [by('operation_type', 'cluster:pleg_runtime_operations_errors:rate5m')], 'reqps'),
       g.lines('Containers', [by('container_state', 'cluster:pleg_running_containers:sum')], custom=g.stacked),
@@ -94,7 +94,7 @@ local q = g.query;
         g.lines('Relist under way', [q(m('pleg_relist_inflight_seconds'), '{{phase}}')], 's', 'Grows while a call does not return.', 12),
 
         g.row('Relists and calls'),
-        g.heatmap('Relists', 'sum by (le) (%s)' % rate('pleg_relist_duration_seconds_bucket'), 'How long relists took. One that hangs is not in here until it ends.', 24),
+        g.heatmap('Relists', 'sum by (le) (%s) or sum(%s)' % [rate('pleg_relist_duration_seconds_bucket'), rate('pleg_relist_duration_seconds')], 'How long relists took. One that hangs is not in here until it ends.', 24),
         g.lines('Calls a second', [each('operation_type', 'pleg_runtime_operations_total')], 'reqps'),
         g.lines('Calls, mean', [q('%s / %s' % [rate('pleg_runtime_operations_duration_seconds_sum'), rate('pleg_runtime_operations_duration_seconds_count')], '{{operation_type}}')], 's'),
         g.lines('Failed calls a second', [each('operation_type', 'pleg_runtime_operations_errors_total')], 'reqps'),

@@ -46,7 +46,7 @@ local source = { type: 'prometheus', uid: '${datasource}' };
     thresholds: { mode: 'absolute', steps: [{ color: steps[0], value: null }] + [{ value: s[0], color: s[1] } for s in steps[1:]] },
   }, { textMode: textMode, colorMode: 'value', graphMode: 'none', reduceOptions: { calcs: ['lastNotNull'] } }, { instant: true, range: false }),
 
-  // heatmap shows the buckets of a histogram over time.
+  // heatmap shows the buckets of a histogram over time: classic ones, or a native histogram.
   heatmap(title, expr, description='', w=8):: panel(
     'heatmap', title, [g.query(expr, '{{le}}')], description, w, 8, {}, { calculate: false, yAxis: { unit: 's' } }, { format: 'heatmap', range: true }
   ),

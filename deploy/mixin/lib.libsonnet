@@ -9,37 +9,36 @@ function(config) {
     + (if range == '' then '' else '[' + range + ']')
     + (if offset == '' then '' else ' offset ' + offset),
 
-  // last is the newest sample, and for a node whose last scrape failed the one before: a missed
-  // scrape ends no alert, and a reason that is over does not linger.
-  last(name, matchers=''):: '(%s or last_over_time(%s) unless on (%s) %s)' % [
-    $.metric(name, matchers),
-    $.metric(name, matchers, config.lookback),
-    $.byInstance,
-    $.metric('pleg_threshold_seconds'),
-  ],
-
   // up selects the targets that may be plegds, down those that do not answer. Jobs that hold
   // other programs too are left out.
   up:: 'up' + braces(config.upSelector),
   down:: |||
-    %(up)s == 0
+    max by (%(node)s) (%(up)s == 0)
       and on (%(job)s) last_over_time(cluster:plegd_nodes:count[%(memory)s])
       unless on (%(job)s) count by (%(job)s) (%(up)s == 1) > count by (%(job)s) (%(threshold)s)
-  ||| % { up: $.up, job: $.byJob, memory: config.memory, threshold: $.metric('pleg_threshold_seconds') },
+  ||| % { node: $.byNode, up: $.up, job: $.byJob, memory: config.memory, threshold: $.threshold },
 
-  // Labels of a job and of a plegd. Never all labels: a pod's name changes with each rollout.
+  // Labels of a job, of a plegd, and of what is known of its node. Never all labels: a pod's name
+  // changes with each rollout.
   byJob:: '%s, job' % config.clusterLabel,
   byInstance:: $.byJob + ', instance',
+  byNode:: '%s, %s' % [$.byInstance, config.nodeLabel],
 
-  rule(record, expr):: { record: record, expr: expr },
-  // alert returns a rule; its delay and severity are in the configuration.
-  alert(name, expr, summary, description, runbook, extra={}):: {
+  threshold:: $.metric('pleg_threshold_seconds'),
+  // known selects nodes that are not new: one that boots may have its network minutes later than
+  // plegd.
+  known:: 'last_over_time(%s)' % $.metric('pleg_threshold_seconds', range='2m', offset=config.newNode),
+
+  rule(record, expr, labels=null):: { record: record, expr: expr, [if labels != null then 'labels']: labels },
+  // alert returns a rule; its delays and severity are in the configuration.
+  alert(name, expr, summary, description, runbook):: {
     alert: name,
     expr: expr,
     [if std.objectHas(config.delays, name) then 'for']: config.delays[name],
-    labels: config.alertLabels + { severity: std.get(config.severities, name, 'warning') },
+    [if std.objectHas(config.holds, name) then 'keep_firing_for']: config.holds[name],
+    labels: config.alertLabels + { severity: config.severities[name] },
     annotations: { summary: summary, description: description, runbook_url: runbook },
-  } + extra,
+  },
   group(name, rules):: { name: name, [if config.interval != '' then 'interval']: config.interval, rules: rules },
 
   // Templates of annotations. of is the series of a name with the alert's values of labels.
@@ -48,26 +47,18 @@ function(config) {
     format: name + braces(join([l + "='%s'" for l in all], ',')),
     args: join(['$labels.' + l for l in all], ' '),
   },
-  sum(a):: a { format: 'sum(%s)' % a.format },
-  minus(a, b):: { format: a.format + ' - on () ' + b.format, args: a.args + ' ' + b.args },
-  // with renders text for the series as {{ . }}, if there are any.
-  with(series, text, expr='%s'):: '{{ with printf "%s" %s | query }}%s{{ end }}' % [expr % series.format, series.args, text],
-  number(series):: $.with(series, '{{ . | first | value | printf "%.0f" }}'),
+  // with renders text for the series as {{ . }}, or the other text if there are none.
+  with(series, text, expr='%s', other=''):: '{{ with printf "%s" %s | query }}%s%s{{ end }}' % [expr % series.format, series.args, text, if other == '' then '' else '{{ else }}' + other],
 
   node:: '{{ or $labels.%s $labels.instance }}' % config.nodeLabel,
-  local texts = import 'texts.libsonnet',
-  // choose is a template with the text of each reason.
-  local choose(field, other) =
-    join(['if eq $labels.reason "%s" }}%s' % [r, texts[r][field]] for r in std.objectFields(texts)], '{{ else ') + '{{ else }}' + other + '{{ end }}',
-
-  // cause is the culprit, or the runtime, and its fault.
-  cause:: '{{ $c := "runtime" }}'
-          + $.with($.of('pleg_culprit', ['instance']), '{{ $c = or (. | first | label "id") (. | first | label "kind") }}')
-          + '{{ $c }} {{ ' + choose('cause', 'is involved'),
-  nextStep:: '; next: {{ ' + choose('next', 'plegd status on the node'),
-  countdown:: $.with($.of('pleg_not_ready_in_seconds', ['instance']), '; API NotReady {{ if eq (. | first | value) 0.0 }}now{{ else }}in {{ . | first | value | humanizeDuration | reReplaceAll " " "" }}{{ end }}'),
+  // message is the text of one node: cause, culprit, the time of NotReady and the next step, in
+  // one lookup.
+  message:: $.node + ': ' + $.with(
+    $.of('instance:pleg_message:info', ['instance']),
+    '{{ with . | first }}{{ .Labels.reason }}: {{ .Labels.cause }}{{ with .Labels.culprit }} (culprit: {{ . }}){{ end }}'
+    + '{{ if gt .Value 1.0 }}; API NotReady at {{ (.Value | toTime).Format "15:04:05" }} UTC{{ end }}; next: {{ .Labels.next }}{{ end }}',
+    other='{{ with $labels.reason }}{{ . }}{{ else }}the kubelet does not manage its pods{{ end }}; next: plegd status on the node',
+  ),
 
   runbook(page):: config.runbookBaseURL + page + config.runbookSuffix,
-  // The page of the reason, or the one for a node without a reason.
-  reasonRunbook:: $.runbook('{{ if $labels.reason }}reasons/{{ $labels.reason }}{{ else }}troubleshooting{{ end }}'),
 }

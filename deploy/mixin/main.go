@@ -91,8 +91,7 @@ func render(config string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	alerts, err := encode(m.Alerts, "plegd's alerts. Load with rule_files, and scrape and evaluate at least every 30 s. "+
-		"keep_firing_for\nneeds Prometheus 2.42.")
+	alerts, err := encode(m.Alerts, "plegd's alerts, and what they need. keep_firing_for needs Prometheus 2.42.")
 	if err != nil {
 		return nil, err
 	}

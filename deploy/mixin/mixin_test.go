@@ -77,8 +77,6 @@ func TestOtherLabels(t *testing.T) {
 		// Without a relabelling of its own a PodMonitor has these labels, and no node.
 		"a PodMonitor without relabelling": {"", append([]replacement{
 			{`((?:pleg_|up|process_)[a-z_]*)\{job=`, `$1{namespace="plegd", container="plegd", endpoint="metrics", job=`},
-			{`exp_labels: \{severity: (\w+), (.*)instance:`, `exp_labels: {severity: $1, namespace: plegd, container: plegd, endpoint: metrics, ${2}instance:`},
-			{`labels: '(instance:[a-z0-9_:]*)\{`, `labels: '$1{namespace="plegd", container="plegd", endpoint="metrics", `},
 		}, stackJob...), nil},
 		"other labels": {
 			`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', plegdSelector: 'env="prod"', runbookBaseURL: 'https://wiki.example.org/', runbookSuffix: '', alertLabels: {team: 'nodes'}, interval: '15s'}`,
@@ -88,10 +86,6 @@ func TestOtherLabels(t *testing.T) {
 				{`([{ ])node="`, `${1}kubernetes_node="`},
 				{`([{ ])node: `, `${1}kubernetes_node: `},
 				{`series: '((?:pleg_|process_)[a-z_]*)\{`, `series: '$1{env="prod", `},
-				{`labels: '(instance:[a-z0-9_:]*)\{`, `labels: '$1{env="prod", `},
-				{`exp_labels: \{severity: (\w+), (.*)instance:`, `exp_labels: {severity: $1, env: prod, ${2}instance:`},
-				// up is not plegd's.
-				{`exp_labels: \{severity: warning, env: prod, (.*)(instance: [^}]*\}\n\s+exp_annotations:\n\s+summary: "[^"]*plegd does not answer)`, `exp_labels: {severity: warning, $1$2`},
 				{`exp_labels: \{`, `exp_labels: {team: nodes, `},
 				{`https://github.com/plegd/plegd/blob/main/docs/`, `https://wiki.example.org/`},
 				{`(runbook_url: .*)\.md`, `$1`},
@@ -128,31 +122,54 @@ func TestOtherLabels(t *testing.T) {
 	}
 }
 
-// TestSettings: labels, thresholds and delays of the configuration reach dashboards and rules.
+// TestSettings: labels, thresholds, classes and delays of the configuration reach dashboards and
+// rules.
 func TestSettings(t *testing.T) {
-	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', notReadySoonSeconds: 45, alertLabels: {team: 'nodes', severity: 'x'}, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}, lookback: '77s'}`)
+	m, err := evaluate(`{clusterLabel: 'k8s_cluster', nodeLabel: 'kubernetes_node', notReadySoonSeconds: 45, alertLabels: {team: 'nodes', severity: 'x'},
+		reasons+: {RelistSlow: 'critical', ShimStuck: 'none'}, delays+: {PLEGUnhealthy: '30s'}, severities+: {PLEGUnhealthy: 'page'}}`)
 	must(t, err)
 	for name, text := range m.Dashboards {
 		if regexp.MustCompile(`[{ ](cluster=~|node=)`).Match(text) || !json.Valid(text) {
 			t.Errorf("%s selects by another label, or is no JSON", name)
 		}
 	}
-	newest := regexp.MustCompile(`last_over_time\((?:instance:)?pleg_[\w:]+(?:\{[^}]*\})?\[(\w+)\]\)`)
-	found, windows := 0, 0
+	rules := map[string]rule{}
 	for _, g := range m.Alerts.Groups {
 		for _, r := range g.Rules {
-			if r.Alert == "PLEGUnhealthy" && r.For == "30s" && r.Labels["severity"] == "page" && strings.Contains(r.Expr, "< 45") {
-				found++
+			rules[r.Alert+r.Record] = r
+		}
+	}
+	unhealthy := rules["PLEGUnhealthy"]
+	if unhealthy.For != "30s" || unhealthy.Labels["severity"] != "page" || unhealthy.Labels["team"] != "nodes" {
+		t.Errorf("PLEGUnhealthy is %+v", unhealthy)
+	}
+	if expr := rules["instance:pleg_unhealthy:active"].Expr; !strings.Contains(expr, "< 45") {
+		t.Errorf("the time left is not 45 s: %s", expr)
+	}
+	critical, warning := rules["PLEGReasonCritical"].Expr, rules["PLEGReasonWarning"].Expr
+	if !strings.Contains(critical, `reason=~"RelistSlow"`) || strings.Contains(warning, "ShimStuck") || !strings.Contains(critical, `|ShimStuck`) {
+		t.Errorf("the reasons are not in their classes:\n%s\n%s", critical, warning)
+	}
+}
+
+// TestShort: an alert is at most three lines of PromQL, and each of its texts looks up one series.
+func TestShort(t *testing.T) {
+	m, err := evaluate("")
+	must(t, err)
+	for _, g := range m.Alerts.Groups {
+		for _, r := range g.Rules {
+			if r.Alert == "" {
+				continue
 			}
-			for _, window := range newest.FindAllStringSubmatch(r.Expr, -1) {
-				if windows++; window[1] != "77s" {
-					t.Errorf("%s takes a newest sample of another time: %s", r.Alert, window[0])
+			if n := strings.Count(strings.TrimSpace(r.Expr), "\n"); n > 2 {
+				t.Errorf("%s has %d lines", r.Alert, n+1)
+			}
+			for name, text := range r.Annotations {
+				if n := strings.Count(text, "| query"); n > 1 {
+					t.Errorf("%s: %s has %d lookups", r.Alert, name, n)
 				}
 			}
 		}
-	}
-	if found != 1 || windows == 0 {
-		t.Errorf("the settings do not reach the rules: %d alerts, %d newest samples", found, windows)
 	}
 }
 

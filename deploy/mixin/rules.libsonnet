@@ -20,13 +20,15 @@
       summed('pleg_verdict', 'state'),
       summed('pleg_primary_reason', 'reason'),
       // Of the nodes with a reason, how many have the same culprit.
-      rule('cluster:pleg_culprit_id:count', by('reason, kind, id', 'count') + '(%s * on (%s) group_left (reason) instance:pleg_primary_reason:active)' % [m('pleg_culprit'), lib.byInstance]),
+      rule('cluster:pleg_culprit_id:count', by('reason, kind, id', 'count') + '(%s * on (%s) group_left (reason) topk by (%s) (1, instance:pleg_primary_reason:active))' % [m('pleg_culprit'), lib.byInstance, lib.byInstance]),
       summed('pleg_node_ready_predicted'),
       rule('cluster:pleg_last_seen_age_seconds:max', by(op='max') + '(%s)' % m('pleg_last_seen_age_seconds')),
       // Of the nodes whose time has not run out.
       rule('cluster:pleg_not_ready_in_seconds:min', by(op='min') + '(%s > 0)' % m('pleg_not_ready_in_seconds')),
       summed('pleg_running_containers', 'container_state'),
+      // Classic buckets, and the native histogram: a server stores one or both.
       rule('cluster:pleg_relist_duration_seconds_bucket:rate5m', rate('pleg_relist_duration_seconds_bucket', 'le')),
+      rule('cluster:pleg_relist_duration_seconds:rate5m', by() + '(rate(%s))' % m('pleg_relist_duration_seconds', range='5m')),
       rule('cluster:pleg_runtime_operations:rate5m', rate('pleg_runtime_operations_total', 'operation_type')),
       rule('cluster:pleg_runtime_operations_errors:rate5m', rate('pleg_runtime_operations_errors_total', 'operation_type')),
     ])],

@@ -69,7 +69,7 @@ func (c *cluster) freezeAndPage(m *monitoring) {
 	x := c.compare(0, scenario{name: "SIGSTOP for 150 s", run: func(x *comparison) { x.freeze(150 * time.Second) }})
 	page := m.calls.Await(c.t, time.Second, "on-call firing PLEGUnhealthy "+nodeName)
 	runbook := "docs/reasons/" + frozen + ".md"
-	if !strings.HasSuffix(page.Annotations["runbook_url"], runbook) || !strings.Contains(page.Annotations["summary"], nodeName) || !strings.Contains(page.Annotations["description"], frozen) {
+	if !strings.HasSuffix(page.Annotations["runbook_url"], runbook) || !strings.Contains(page.Annotations["summary"], nodeName+": "+frozen) {
 		c.t.Errorf("the page: %v", page.Annotations)
 	}
 	if _, err := os.Stat("../../" + runbook); err != nil {

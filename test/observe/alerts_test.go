@@ -106,11 +106,11 @@ func TestAlerts(t *testing.T) {
 		runtimes[name].Fail(spec)
 	}
 	for want, page := range map[string]string{
-		"on-call firing PLEGUnhealthy hangs RuntimeListStall": "reasons/RuntimeListStall.md",
-		"on-call firing PLEGUnhealthy accepts AcceptStalled":  "reasons/AcceptStalled.md",
-		"on-call firing PLEGUnhealthy no-net NetworkNotReady": "reasons/NetworkNotReady.md",
-		"on-call firing PLEGUnhealthy kubelet KubeletStalled": "reasons/KubeletStalled.md",
-		"operator firing PlegdDown gone":                      "operating.md",
+		"on-call firing PLEGUnhealthy hangs":                       "reasons/RuntimeListStall.md",
+		"on-call firing PLEGReasonCritical accepts AcceptStalled":  "reasons/AcceptStalled.md",
+		"on-call firing PLEGUnhealthy no-net":                      "reasons/NetworkNotReady.md",
+		"on-call firing PLEGReasonCritical kubelet KubeletStalled": "reasons/KubeletStalled.md",
+		"operator firing PlegdFailing gone":                        "operating.md",
 	} {
 		got := box.Await(t, 2*time.Minute, want).Annotations
 		if !strings.HasSuffix(got["runbook_url"], "/docs/"+page) || got["summary"] == "" || got["description"] == "" {
@@ -127,8 +127,8 @@ func TestAlerts(t *testing.T) {
 		runtimes[name].Fail("")
 	}
 	for _, want := range []string{
-		"on-call resolved PLEGUnhealthy hangs RuntimeListStall", "on-call resolved PLEGUnhealthy accepts AcceptStalled",
-		"on-call resolved PLEGUnhealthy no-net NetworkNotReady", "on-call resolved PLEGUnhealthy kubelet KubeletStalled",
+		"on-call resolved PLEGUnhealthy hangs", "on-call resolved PLEGReasonCritical accepts AcceptStalled",
+		"on-call resolved PLEGUnhealthy no-net", "on-call resolved PLEGReasonCritical kubelet KubeletStalled",
 	} {
 		box.Await(t, 2*time.Minute, want)
 	}
@@ -152,9 +152,9 @@ func checkSilence(t *testing.T, box *lab.Inbox) {
 		switch alert := words[2]; {
 		case node == "well":
 			t.Errorf("all is well, and yet: %s", got)
-		case alert == "PLEGNodeInFleetFault":
+		case alert == "PLEGNodeInhibited":
 			t.Errorf("an alert for inhibition only was sent: %s", got)
-		case node == "hangs" && alert != "PLEGUnhealthy":
+		case node == "hangs" && !strings.HasPrefix(alert, "PLEGUnhealthy") && alert != "PLEGReasonCritical":
 			t.Errorf("a lesser alert beside a greater one: %s", got)
 		}
 	}
@@ -182,7 +182,7 @@ func checkDashboard(t *testing.T, p *lab.Prometheus, node string) {
 		}
 		for _, target := range targets {
 			// A culprit is not known of every fault, and these faults share no cause.
-			if target.Expr == "" || strings.Contains(target.Expr, "pleg_culprit") || strings.Contains(target.Expr, "PLEGFleetCommonCause") {
+			if target.Expr == "" || strings.Contains(target.Expr, "pleg_culprit") || strings.Contains(target.Expr, "PLEGFleetFault") {
 				continue
 			}
 			asked++

@@ -5,8 +5,6 @@ package observe
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -34,7 +32,7 @@ func TestRemoteWrite(t *testing.T) {
 	ill := size / group // with each of two faults
 	nodes, address := serveNodes(t, group), lab.FreeAddress(t)
 	config := fmt.Sprintf("global: {scrape_interval: 15s, evaluation_interval: %s}\n"+ruleFiles+"scrape_configs:\n", interval) + self(address)
-	base := lab.NewPrometheus(t, address, rulesFor(t, interval, config), "--web.enable-remote-write-receiver")
+	base := lab.NewPrometheus(t, address, withRules(t, config), "--web.enable-remote-write-receiver")
 	for i, cluster := range []string{"east", "west"} {
 		agent := lab.FreeAddress(t)
 		config := scraping(interval, nodes, cluster, i*size/2, (i+1)*size/2) +
@@ -49,8 +47,8 @@ func TestRemoteWrite(t *testing.T) {
 		{`cluster:plegd_nodes:count{cluster="west"}`, size / 2},
 		{`sum(cluster:pleg_verdict:sum)`, size},
 		{`sum(cluster:pleg_verdict:sum{state="healthy"})`, size - 2*ill},
-		{`count(ALERTS{alertname="PLEGUnhealthy", alertstate="firing", reason="RuntimeListStall"})`, ill},
-		{`count(ALERTS{alertname="PLEGUnhealthy", alertstate="firing", reason="NetworkNotReady"})`, ill},
+		{`count(ALERTS{alertname="PLEGReasonCritical", alertstate="firing", reason="RuntimeListStall"})`, ill},
+		{`count(ALERTS{alertname="PLEGReasonCritical", alertstate="firing", reason="NetworkNotReady"})`, ill},
 		{`count(ALERTS{alertname="PLEGUnhealthy", alertstate="firing"})`, 2 * ill},
 		{`count(up{job="plegd"} == 1)`, size},
 	})
@@ -83,26 +81,4 @@ func TestRemoteWrite(t *testing.T) {
 		per("process_cpu_seconds_total", "self"), ask(`process_resident_memory_bytes{job="self"}`)/mib,
 		ask(`sum(prometheus_rule_group_last_duration_seconds)`), ask(`max(prometheus_rule_group_last_duration_seconds)`),
 		ask(`sum(prometheus_rule_group_iterations_missed_total)`))
-}
-
-// rulesFor are a configuration and the deployed rules, or for scrapes that are rarer than
-// every 30 s those that the mixin makes for them.
-func rulesFor(t *testing.T, interval time.Duration, config string) map[string]string {
-	t.Helper()
-	files := withRules(t, config)
-	if interval <= 30*time.Second {
-		return files
-	}
-	dir, settings := lab.Dir(t), fmt.Sprintf("{lookback: '%.0fs'}", 2*interval.Seconds())
-	if out, err := exec.Command("go", "run", "-C", "../../deploy/mixin", ".", "-dir", dir, "-config", settings).CombinedOutput(); err != nil {
-		t.Fatalf("the mixin with %s: %v\n%s", settings, err, out)
-	}
-	for name := range files {
-		if b, err := os.ReadFile(filepath.Join(dir, "prometheus", name)); err == nil {
-			files[name] = string(b)
-		} else if name != "prometheus.yml" {
-			t.Fatal(err)
-		}
-	}
-	return files
 }

@@ -107,8 +107,9 @@ func writeNodes(w io.Writer, end time.Time, n int) {
 	each("pleg_reason", broken, `,reason="RuntimeListStall",severity="critical"`)
 	each("pleg_primary_reason", broken, `,reason="RuntimeListStall"`)
 	each("pleg_culprit", broken, `,kind="helper",id="runc"`)
-	for _, name := range []string{"active", "sustained", "recent", "since"} {
-		each("instance:pleg_primary_reason:"+name, broken, `,reason="RuntimeListStall"`)
+	each("pleg_primary_reason_info", broken, `,reason="RuntimeListStall",cause="a list hangs",next="find the holder",culprit="helper runc"`)
+	for _, name := range []string{"pleg_primary_reason:active", "pleg_fault:labels", "pleg_fault:recent", "pleg_primary_reason:since"} {
+		each("instance:"+name, broken, `,reason="RuntimeListStall"`)
 	}
 }
 

@@ -85,3 +85,24 @@ mounted that the node has: /run/plegd is made there before the container starts.
 {{- define "plegd.webSecret" -}}
 {{- default (printf "%s-web" (include "plegd.fullname" .)) .Values.web.auth.existingSecret }}
 {{- end }}
+
+{{/* The reasons that PLEGReasonWarning has in the files, as a regular expression. */}}
+{{- define "plegd.defaultReasons" -}}
+{{- range (fromYaml (.Files.Get "files/plegd.rules.yml")).groups }}
+{{- range .rules }}
+{{- if eq (default "" .alert) "PLEGReasonWarning" }}{{ regexFind `reason=~"[^"]*"` .expr | trimPrefix "reason=~" | trimAll "\"" }}{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* As byClass in deploy/mixin/alerts.libsonnet: the reasons of an alert. */}}
+{{- define "plegd.reasonSelector" -}}
+{{- $class := .alert | trimPrefix "PLEGReason" | lower }}
+{{- $severity := get (dict "critical" "critical" "lasting" "warning") $class }}
+{{- $reasons := list }}
+{{- range $reason, $of := .classes }}{{ if eq $of $class }}{{ $reasons = append $reasons $reason }}{{ end }}{{ end }}
+{{- $parts := list }}
+{{- if $severity }}{{ $parts = append $parts (printf "instance:pleg_primary_reason:active{severity=%q, reason!~%q}" $severity (keys .classes | sortAlpha | join "|")) }}{{ end }}
+{{- if or $reasons (not $severity) }}{{ $parts = append $parts (printf "instance:pleg_primary_reason:active{reason=~%q}" (join "|" $reasons)) }}{{ end }}
+{{- join " or " $parts }}
+{{- end }}
