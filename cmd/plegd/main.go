@@ -152,6 +152,7 @@ func newRootCommand() *cobra.Command {
 		newReplayCommand(), newBundleCommand(), newStacksCommand(), newDrillCommand(), newSimulateCommand(),
 		newVersionCommand(),
 	)
+	root.AddCommand(newInstallCommand())
 	root.AddCommand(buildTimeCommands...)
 	return root
 }

@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
+	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -60,7 +61,7 @@ func template(t *testing.T, set ...string) ([]runtime.Object, error) {
 
 func decode(manifests string) ([]runtime.Object, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), networking.AddToScheme(scheme), monitoring.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), networking.AddToScheme(scheme), rbac.AddToScheme(scheme), monitoring.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -118,8 +119,8 @@ func TestChartRuntimes(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if len(all) != 2 {
-			t.Errorf("%s: %d objects, want a ServiceAccount and a DaemonSet: plegd needs nothing else", name, len(all))
+		if len(all) != 5 {
+			t.Errorf("%s: %d objects, want a ServiceAccount with a ClusterRole and its binding, a DaemonSet and the test", name, len(all))
 		}
 		if err := checkDaemonSet(one[*appsv1.DaemonSet](t, all), one[*corev1.ServiceAccount](t, all), socket); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -130,7 +131,7 @@ func TestChartRuntimes(t *testing.T) {
 // TestChartIsTheBase compares the pods of the chart with those of the kustomizations.
 func TestChartIsTheBase(t *testing.T) {
 	for dir, name := range map[string]string{"base": "containerd", "crio": "crio", "k3s": "k3s"} {
-		all, err := template(t, "runtime.name="+name, "image.tag=dev")
+		all, err := template(t, "runtime.name="+name, "image.tag=dev", "kubeletMetrics.enabled=false")
 		must(t, err)
 		charts := one[*appsv1.DaemonSet](t, all).Spec
 		all, err = objects(files(t), dir)
@@ -176,8 +177,8 @@ func TestChartOptions(t *testing.T) {
 	if ds.Labels["team"] != "nodes" || ds.Spec.Template.Labels["team"] != "nodes" || ds.Annotations["owner"] != "me" {
 		t.Errorf("the DaemonSet's labels are %v, its annotations %v", ds.Labels, ds.Annotations)
 	}
-	if c.LivenessProbe.TCPSocket == nil || c.ReadinessProbe.TCPSocket == nil {
-		t.Error("a probe of a port that asks for a password gets 401")
+	if !probes(c.LivenessProbe, "/-/healthy") || !probes(c.ReadinessProbe, "/-/ready") {
+		t.Error("a plegd that is stopped still accepts connections: the probes must ask it")
 	}
 	if secret := one[*corev1.Secret](t, all); !strings.Contains(secret.StringData["web.yml"], "prometheus: $2y$10$abc") {
 		t.Errorf("the web configuration is %q", secret.StringData["web.yml"])
@@ -258,7 +259,7 @@ func TestChartMore(t *testing.T) {
 	out, err := helm(t, "template", "plegd", chart, "--namespace=plegd", "--kube-version=1.36.0", "--set", "openshift.enabled=true,alertmanagerConfig.enabled=true,prometheusRule.enabled=true,prometheusRule.reasons.RelistSlow=critical,prometheusRule.reasons.ShimStuck=none,prometheusRule.delays.PLEGReasonLasting=1h,prometheusRule.severities.PLEGReasonLasting=info")
 	must(t, err)
 	for _, want := range []string{
-		"kind: SecurityContextConstraints\n", "allowedCapabilities: [SYS_PTRACE]\n", "system:serviceaccount:plegd:plegd\n",
+		"kind: SecurityContextConstraints\n", "projected", "allowedCapabilities: [SYS_PTRACE]\n", "system:serviceaccount:plegd:plegd\n",
 		"kind: AlertmanagerConfig\n", "groupWait: 20s\n", "- name: on-call\n", `or instance:pleg_primary_reason:active{reason=~"RelistSlow"})`, "for: 1h\n", "severity: info\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -283,6 +284,37 @@ func TestChartVersions(t *testing.T) {
 		if strings.Contains(out, "appArmorProfile:") != field || strings.Contains(out, appArmorAnnotation+": unconfined") == field {
 			t.Errorf("on %s the field is wanted: %t, rendered\n%s", version, field, out)
 		}
+	}
+}
+
+// TestChartKubelet: the pod has a token for the kubelet's metrics, whose role allows nothing else,
+// and a URL that is one for each family of addresses. Nothing is mounted below the node's /run.
+func TestChartKubelet(t *testing.T) {
+	all, err := template(t, "kubeletMetrics.servingCertificate=/var/lib/kubelet/pki/kubelet.crt", "installBinary=/opt/plegd/bin")
+	must(t, err)
+	role, binding := one[*rbac.ClusterRole](t, all), one[*rbac.ClusterRoleBinding](t, all)
+	metrics := rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}}
+	if len(role.Rules) != 1 || !equality.Semantic.DeepEqual(role.Rules[0], metrics) || binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != "plegd" {
+		t.Errorf("the role is %+v, bound by %+v", role.Rules, binding)
+	}
+	pod := one[*appsv1.DaemonSet](t, all).Spec.Template.Spec
+	c := pod.Containers[0]
+	for _, arg := range []string{"--kubelet-metrics-url=https://[$(HOST_IP)]:10250/metrics", "--kubelet-ca-file=/etc/kubelet.crt", "--kubelet-token-file=/etc/plegd-kubelet/token"} {
+		if !slices.Contains(c.Args, arg) {
+			t.Errorf("the arguments %q are without %s", c.Args, arg)
+		}
+	}
+	for _, m := range c.VolumeMounts {
+		if strings.HasPrefix(m.MountPath, "/var/run/") || strings.HasPrefix(m.MountPath, "/run/") && m.MountPath != "/run/plegd" {
+			t.Errorf("%s cannot be mounted below the node's /run", m.MountPath)
+		}
+	}
+	if i := pod.InitContainers; len(i) != 1 || i[0].Args[0] != "install" || len(i[0].SecurityContext.Capabilities.Add) != 0 {
+		t.Errorf("the init containers are %+v", i)
+	}
+	test := one[*corev1.Pod](t, all)
+	if test.Annotations["helm.sh/hook"] != "test" || test.Spec.Containers[0].Image != c.Image {
+		t.Errorf("the test is %+v", test)
 	}
 }
 

@@ -144,11 +144,18 @@ func probes(p *corev1.Probe, path string) bool {
 	return p != nil && p.HTTPGet != nil && p.HTTPGet.Path == path && p.HTTPGet.Port.String() == "metrics"
 }
 
+// kubeletToken stands for the volume of the token and the CA.
+const kubeletToken = "projected"
+
 // mounts checks that the directory of the runtime's socket is mounted where it
 // is, and that nothing else of the node can be written.
 func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string, at ...string) error {
 	host := map[string]*corev1.HostPathVolumeSource{}
 	for _, v := range pod.Volumes {
+		if v.Projected != nil {
+			host[v.Name] = &corev1.HostPathVolumeSource{Path: kubeletToken} // not of the node
+			continue
+		}
 		if v.HostPath == nil || v.HostPath.Type == nil {
 			return fmt.Errorf("the volume %s is no path of the node, or of no type", v.Name)
 		}
@@ -172,6 +179,7 @@ func mounts(pod corev1.PodSpec, c corev1.Container, socketDir string, at ...stri
 			if m.MountPath != "/host"+from.Path || !m.ReadOnly || m.MountPropagation != nil {
 				errs = append(errs, fmt.Errorf("%s is mounted at %s (read-only: %t), or follows the node", from.Path, m.MountPath, m.ReadOnly))
 			}
+		case kubeletToken:
 		case "/var/lib/plegd", "/run/plegd":
 			if m.MountPath != from.Path || *from.Type != corev1.HostPathDirectoryOrCreate {
 				errs = append(errs, fmt.Errorf("%s is mounted at %s", from.Path, m.MountPath))

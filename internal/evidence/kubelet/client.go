@@ -333,7 +333,7 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 		if f.value == "" {
 			continue
 		}
-		u, err := url.Parse(f.value)
+		u, err := parseURL(f.value)
 		u = cmp.Or(u, &url.URL{Opaque: f.value})
 		port, badPort := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || badPort != nil || port == 0 ||
@@ -352,6 +352,15 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 	return nil
 }
 
+// bracketedIPv4 is an IPv4 address in the brackets of an IPv6 one.
+var bracketedIPv4 = regexp.MustCompile(`\[([0-9.]+)\]`)
+
+// parseURL parses a URL of the kubelet. An IPv4 address may be in brackets: a manifest does not
+// know the family of the node's address.
+func parseURL(address string) (*url.URL, error) {
+	return url.Parse(bracketedIPv4.ReplaceAllString(address, "$1"))
+}
+
 // endpoint is one URL of the kubelet with its client, which talks to that host only: it asks
 // no proxy and follows no redirect. It keeps a connection between two samples. The files lie
 // on file systems that may hang: each is read in a slot of its own.
@@ -364,11 +373,11 @@ type endpoint struct {
 }
 
 func newEndpoint(address string, opts *Options) *endpoint {
-	u, err := url.Parse(address)
+	u, err := parseURL(address)
 	if err != nil || address == "" {
 		return nil // Validate has refused an invalid one
 	}
-	e := &endpoint{url: address}
+	e := &endpoint{url: u.String()}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if u.Scheme == "https" {
 		e.tokenFile = opts.TokenFile
