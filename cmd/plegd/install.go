@@ -41,12 +41,12 @@ func install(dir string) error {
 }
 
 // copyProgram fills an executable file and closes it.
-func copyProgram(to *os.File, program io.Reader) error {
-	_, err := io.Copy(to, program)
+func copyProgram(target *os.File, program io.Reader) error {
+	_, err := io.Copy(target, program)
 	if err == nil {
-		err = to.Chmod(0o755)
+		err = target.Chmod(0o755)
 	}
-	closed := to.Close()
+	closed := target.Close()
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// The alerts, at most eight. Recording rules hold what they need, so that an alert is one selector
-// and its delay. A fault of one node is one notification, by the routes and inhibitions of
+// The alerts, at most eight. Recording rules hold their state, so that an alert is one selector and
+// a delay. A fault of one node is one notification, by the routes and inhibitions of
 // deploy/alertmanager. plegd.quiet.test.yml plays what must raise none.
 {
   local config = $._config,
@@ -16,16 +16,23 @@
       or on (%(instance)s) (%(record)s and on (%(instance)s) instance:plegd_silent:active)
   ||| % { record: record, expr: expr, labels: lib.byNode + (if record == active then ', reason, severity' else ''), instance: instance }),
 
-  // byClass selects the primary reasons of one class: those of a severity of plegd's, and those
-  // that config.reasons moves to the class.
-  local moved = std.join('|', std.objectFields(config.reasons)),
-  local byClass(class, severity=null) =
-    local reasons = std.join('|', [r for r in std.objectFields(config.reasons) if config.reasons[r] == class]);
-    std.join(' or ', (if severity == null then [] else ['%s{severity="%s", reason!~"%s"}' % [active, severity, moved]])
-                     + (if reasons == '' && severity != null then [] else ['%s{reason=~"%s"}' % [active, reasons]])),
-  local reasonAlert(name, class, severity=null) = lib.alert(
+  // byClass selects the primary reasons of one class: those that config.reasons moves there, and of
+  // the others those of a severity of plegd's, which more may restrict.
+  local any(reasons) = std.join('|', std.sort(reasons)),
+  local moved = std.objectFields(config.reasons),
+  local soon = std.setDiff(std.set(config.soon), moved),
+  local byClass(class, severity, more) =
+    local here = [r for r in moved if config.reasons[r] == class];
+    local matchers = std.join(', ', ['severity="%s"' % severity] + more);
+    '%s{%s}' % [active, matchers] + (if here == [] then '' else ' or %s{reason=~"%s"}' % [active, any(here)]),
+  local classes = {
+    critical: byClass('critical', 'critical', ['reason!~"%s"' % any(moved)]),
+    warning: byClass('warning', 'warning', ['reason=~"%s"' % any(soon)]),
+    lasting: byClass('lasting', 'warning', ['reason!~"%s"' % any(moved + soon)]),
+  },
+  local reasonAlert(name, class) = lib.alert(
     name,
-    '(%s)\n  and on (%s) %s\n' % [byClass(class, severity), instance, lib.known],
+    '(%s)\n  and on (%s) %s\n' % [classes[class], instance, lib.known],
     lib.message,
     'plegd on ' + lib.node + ' reports {{ $labels.reason }}. `plegd status` on the node, or its page on port 20290, has the evidence and the steps.',
     lib.runbook('reasons/{{ $labels.reason }}'),
@@ -62,9 +69,9 @@
           'By its own rules the kubelet on ' + lib.node + ' does not manage its pods, or is about to stop. `plegd status` on the node, or its page on port 20290, has the evidence and the steps.',
           lib.runbook(lib.with(lib.of('instance:pleg_message:info', ['instance']), 'reasons/{{ . | first | label "reason" }}', other='troubleshooting')),
         ),
-        reasonAlert('PLEGReasonCritical', 'critical', 'critical'),
+        reasonAlert('PLEGReasonCritical', 'critical'),
         reasonAlert('PLEGReasonWarning', 'warning'),
-        reasonAlert('PLEGReasonLasting', 'lasting', 'warning'),
+        reasonAlert('PLEGReasonLasting', 'lasting'),
         lib.alert(
           'PLEGFlapping',
           'max by (%s) (increase(%s)) >= %d' % [lib.byNode, m('pleg_incidents_total', range=config.flapping.window), config.flapping.incidents],

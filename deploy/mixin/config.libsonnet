@@ -34,16 +34,14 @@
     flapping: { incidents: 4, window: '30m' },  // PLEGFlapping
     unstable: { restarts: 3, window: '30m' },  // PlegdFailing
 
-    // Which alert a reason raises: critical, warning, lasting or none. A reason that is not here
-    // raises PLEGReasonCritical where plegd calls it critical, else PLEGReasonLasting. Here is what
-    // keeps pods from starting or stopping while the kubelet goes on.
-    reasons: {
-      [r]: 'warning'
-      for r in [
-        'NodeStatusStalled', 'PodInspectionStall', 'PodStartsFailing', 'RelistLoopStalled', 'RuntimeHelperStuck', 'RuntimeMemoryLimited',
-        'RuntimeSocketUnlinked', 'RuntimeStorageFull', 'RuntimeStorageLocked', 'RuntimeStorageStall', 'RuntimeThreadStuck', 'ShimStuck',
-      ]
-    },
+    // A critical reason raises PLEGReasonCritical. A warning raises PLEGReasonWarning if it is one of
+    // these, which keep pods from starting or stopping, and else PLEGReasonLasting.
+    soon: [
+      'NodeStatusStalled', 'PodInspectionStall', 'PodStartsFailing', 'RuntimeHelperStuck', 'RuntimeMemoryLimited',
+      'RuntimeSocketUnlinked', 'RuntimeStorageFull', 'RuntimeStorageLocked', 'RuntimeStorageStall', 'RuntimeThreadStuck', 'ShimStuck',
+    ],
+    // Reasons that raise another alert, whatever their severity: critical, warning, lasting or none.
+    reasons: { RelistLoopStalled: 'warning' },
 
     // What broken nodes may share: labels of pleg_node_info, and labels of kube_node_labels
     // (kube-state-metrics, --metric-labels-allowlist=nodes=[...]) by the name to show. Where

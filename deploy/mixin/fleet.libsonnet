@@ -108,7 +108,7 @@
         ||| % (vars { cause: cause }),
         '{{ $value | printf "%.0f" }} nodes have had {{ $labels.reason }} within ' + vars.window
         + lib.with(lib.of(cause, ['reason']), '; {{ . | first | value | humanizePercentage }} of them {{ . | first | label "label" }}={{ . | first | label "value" }}'),
-        lib.with(lib.of('cluster:pleg_primary_reason:sum', ['reason']), '{{ . | first | value | printf "%.0f" }} of them have it now: stop the rollout of what they share, or look at what they all use.', '%s > 0', 'None of them has it now.')
+        lib.with(lib.of('cluster:pleg_primary_reason:sum', ['reason']), '{{ . | first | value | printf "%.0f" }} of them have it now: stop the rollout of what they share, or check what all of them use.', '%s > 0', 'None of them has it now.')
         + ' The dashboard "What do they share?" has all groups. It is a correlation, not a proof.',
         lib.runbook('fleets'),
       ),

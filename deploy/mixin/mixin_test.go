@@ -146,9 +146,11 @@ func TestSettings(t *testing.T) {
 	if expr := rules["instance:pleg_unhealthy:active"].Expr; !strings.Contains(expr, "< 45") {
 		t.Errorf("the time left is not 45 s: %s", expr)
 	}
-	critical, warning := rules["PLEGReasonCritical"].Expr, rules["PLEGReasonWarning"].Expr
-	if !strings.Contains(critical, `reason=~"RelistSlow"`) || strings.Contains(warning, "ShimStuck") || !strings.Contains(critical, `|ShimStuck`) {
-		t.Errorf("the reasons are not in their classes:\n%s\n%s", critical, warning)
+	critical, warning, lasting := rules["PLEGReasonCritical"].Expr, rules["PLEGReasonWarning"].Expr, rules["PLEGReasonLasting"].Expr
+	excluded := regexp.MustCompile(`reason!~"[^"]*RelistSlow\|ShimStuck[^"]*"`)
+	if !strings.Contains(critical, `or instance:pleg_primary_reason:active{reason=~"RelistSlow"}`) || strings.Contains(warning, "ShimStuck") ||
+		!excluded.MatchString(critical) || !strings.Contains(lasting, "ShimStuck") {
+		t.Errorf("the reasons are not in their classes:\n%s\n%s\n%s", critical, warning, lasting)
 	}
 }
 

@@ -170,7 +170,7 @@ func TestShared(t *testing.T) {
 		for _, w := range tt.want {
 			now := "None of them has it now."
 			if w.now > 0 {
-				now = fmt.Sprintf("%d of them have it now: stop the rollout of what they share, or look at what they all use.", w.now)
+				now = fmt.Sprintf("%d of them have it now: stop the rollout of what they share, or check what all of them use.", w.now)
 			}
 			fmt.Fprintf(&tests, `          - exp_labels: {severity: critical, cluster: %s, job: plegd, reason: %s}
             exp_annotations:

@@ -15,6 +15,7 @@ import (
 type HostPod struct {
 	Name, Image                string
 	Args                       []string
+	Env                        []EnvVar
 	HostNetwork, HostPID       bool
 	Mounts                     []HostMount
 	User, Group                int64 // ids
@@ -23,6 +24,9 @@ type HostPod struct {
 	ReadOnlyRoot, NoPrivileges bool
 	MemoryLimit                int64 // bytes
 }
+
+// EnvVar is an environment variable of a container.
+type EnvVar struct{ Name, Value string }
 
 // HostMount is a path of the node in the pod.
 type HostMount struct {
@@ -75,6 +79,9 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 				Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 			},
 		},
+	}
+	for _, e := range p.Env {
+		container.Envs = append(container.Envs, &runtimeapi.KeyValue{Key: e.Name, Value: []byte(e.Value)})
 	}
 	for _, m := range p.Mounts {
 		mount := &runtimeapi.Mount{HostPath: m.Host, ContainerPath: m.Container, Readonly: m.ReadOnly}

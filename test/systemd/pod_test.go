@@ -25,6 +25,7 @@ type daemonSet struct {
 				HostPID     bool `yaml:"hostPID"`
 				Containers  []struct {
 					Args            []string `yaml:"args"`
+					Env             []lab.EnvVar
 					SecurityContext struct {
 						RunAsUser                int64 `yaml:"runAsUser"`
 						RunAsGroup               int64 `yaml:"runAsGroup"`
@@ -66,7 +67,7 @@ func (n *node) hostPod(manifest string) (pod lab.HostPod) {
 	}
 	c := spec.Containers[0]
 	pod = lab.HostPod{
-		Name: "plegd", Image: podImage, Args: c.Args,
+		Name: "plegd", Image: podImage, Args: c.Args, Env: c.Env,
 		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID,
 		User: c.SecurityContext.RunAsUser, Group: c.SecurityContext.RunAsGroup,
 		DropCapabilities: c.SecurityContext.Capabilities.Drop,
@@ -80,7 +81,11 @@ func (n *node) hostPod(manifest string) (pod lab.HostPod) {
 			if v.Name != m.Name {
 				continue
 			}
-			if v.HostPath.Type == "DirectoryOrCreate" {
+			switch {
+			case v.HostPath.Path == "": // of the pod alone, and as empty as a Secret or token that the kubelet has yet to write
+				v.HostPath.Path = "/var/lib/kubelet-volumes/" + v.Name
+				n.Run("mkdir", "-p", v.HostPath.Path)
+			case v.HostPath.Type == "DirectoryOrCreate":
 				n.Run("mkdir", "-p", v.HostPath.Path)
 			}
 			pod.Mounts = append(pod.Mounts, lab.HostMount{

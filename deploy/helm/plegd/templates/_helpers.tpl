@@ -86,11 +86,11 @@ mounted that the node has: /run/plegd is made there before the container starts.
 {{- default (printf "%s-web" (include "plegd.fullname" .)) .Values.web.auth.existingSecret }}
 {{- end }}
 
-{{/* The reasons that PLEGReasonWarning has in the files, as a regular expression. */}}
-{{- define "plegd.defaultReasons" -}}
+{{/* What PLEGReasonWarning selects in the files: its warnings, and the reasons that are moved to it. */}}
+{{- define "plegd.warnings" -}}
 {{- range (fromYaml (.Files.Get "files/plegd.rules.yml")).groups }}
 {{- range .rules }}
-{{- if eq (default "" .alert) "PLEGReasonWarning" }}{{ regexFind `reason=~"[^"]*"` .expr | trimPrefix "reason=~" | trimAll "\"" }}{{ end }}
+{{- if eq (default "" .alert) "PLEGReasonWarning" }}{{ regexFindAll `reason=~"[^"]*"` .expr -1 | join "," | replace "reason=~" "" | replace "\"" "" }}{{ end }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -98,11 +98,15 @@ mounted that the node has: /run/plegd is made there before the container starts.
 {{/* As byClass in deploy/mixin/alerts.libsonnet: the reasons of an alert. */}}
 {{- define "plegd.reasonSelector" -}}
 {{- $class := .alert | trimPrefix "PLEGReason" | lower }}
-{{- $severity := get (dict "critical" "critical" "lasting" "warning") $class }}
-{{- $reasons := list }}
-{{- range $reason, $of := .classes }}{{ if eq $of $class }}{{ $reasons = append $reasons $reason }}{{ end }}{{ end }}
-{{- $parts := list }}
-{{- if $severity }}{{ $parts = append $parts (printf "instance:pleg_primary_reason:active{severity=%q, reason!~%q}" $severity (keys .classes | sortAlpha | join "|")) }}{{ end }}
-{{- if or $reasons (not $severity) }}{{ $parts = append $parts (printf "instance:pleg_primary_reason:active{reason=~%q}" (join "|" $reasons)) }}{{ end }}
-{{- join " or " $parts }}
+{{- $moved := keys .reasons | sortAlpha }}
+{{- $soon := list }}
+{{- range .soon }}{{ if not (has . $moved) }}{{ $soon = append $soon . }}{{ end }}{{ end }}
+{{- $here := list }}
+{{- range $moved }}{{ if eq (get $.reasons .) $class }}{{ $here = append $here . }}{{ end }}{{ end }}
+{{- $matchers := dict
+  "critical" (printf "severity=\"critical\", reason!~%q" (join "|" $moved))
+  "warning" (printf "severity=\"warning\", reason=~%q" (join "|" $soon))
+  "lasting" (printf "severity=\"warning\", reason!~%q" (concat $moved $soon | sortAlpha | join "|")) }}
+{{- printf "instance:pleg_primary_reason:active{%s}" (get $matchers $class) }}
+{{- if $here }}{{ printf " or instance:pleg_primary_reason:active{reason=~%q}" (join "|" $here) }}{{ end }}
 {{- end }}

@@ -1,0 +1,147 @@
+//go:build e2e
+
+package systemd
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/lab"
+)
+
+// chartValues are values of the chart under each of which the pod must work on a node.
+var chartValues = map[string][]string{
+	"the defaults":            nil,
+	"a named runtime":         {"runtime.name=containerd"},
+	"an endpoint":             {"runtime.endpoint=/run/containerd/containerd.sock"},
+	"another control socket":  {"controlDir=/var/lib/plegd-control"},
+	"a control socket in run": {"controlDir=/run/plegd-other", "runtime.name=containerd"},
+	"an IPv6 address":         {"web.nodeAddressOnly=true"},
+	"another port":            {"web.port=20999"},
+	"a password":              {"web.auth.enabled=true", "web.auth.config.basic_auth_users.prometheus=$2y$10$abc"},
+	"the binary on the node":  {"installBinary=/opt/plegd/bin"},
+	"no metrics":              {"kubeletMetrics.enabled=false", "stateDir=/var/lib/plegd-other"},
+}
+
+// nodeFault is a fault of containerd, its end, and its reason.
+type nodeFault struct {
+	begin, end func(n *node)
+	reason     string
+}
+
+var chartFaults = []nodeFault{
+	{
+		begin:  func(n *node) { n.Signal("containerd.service", syscall.SIGSTOP) },
+		end:    func(n *node) { n.Signal("containerd.service", syscall.SIGCONT) },
+		reason: "RuntimeFrozen",
+	},
+	{
+		begin:  func(n *node) { n.limitFiles("8") },
+		end:    func(n *node) { n.limitFiles("$(prlimit --pid=$0 --nofile --output=HARD --noheadings | tr -d ' ')") },
+		reason: "AcceptFDExhausted",
+	},
+	{
+		begin:  func(n *node) { n.Run("mv", containerdSocket, containerdSocket+".away") },
+		end:    func(n *node) { n.Run("mv", containerdSocket+".away", containerdSocket) },
+		reason: "RuntimeSocketUnlinked",
+	},
+}
+
+// webConfig is the content of the Secret.
+const webConfig = "{basic_auth_users: {prometheus: $2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi}}"
+
+const containerdSocket = "/run/containerd/containerd.sock"
+
+// limitFiles sets the soft limit of containerd's open files; a shell expands it, with $0 as the pid.
+func (n *node) limitFiles(soft string) {
+	n.t.Helper()
+	n.Run("sh", "-c", "prlimit --pid=$0 --nofile="+soft+":", n.Property("containerd.service", "MainPID"))
+}
+
+// TestChartPod runs the chart's pod on a real containerd under each set of values: it names three
+// faults as the service does.
+func TestChartPod(t *testing.T) {
+	t.Parallel()
+	n, r := newPodNode(t, lab.SystemdFile{Path: "/usr/local/bin/plegd", From: lab.Binary(t), Mode: 0o755},
+		lab.SystemdFile{Path: "/opt/cni/bin/loopback", Text: podPlugin, Mode: 0o755})
+	for name, values := range chartValues {
+		pod := n.hostPod(chartDaemonSet(t, values))
+		n.Run("sh", "-c", "mkdir -p /var/lib/kubelet-volumes/web && echo '"+webConfig+"' >/var/lib/kubelet-volumes/web/web.yml")
+		for i, arg := range pod.Args {
+			pod.Args[i] = strings.ReplaceAll(arg, "$(HOST_IP)", "::1")
+		}
+		if err := n.tryChart(r, pod); err != nil {
+			t.Errorf("with %s: %v", name, err)
+		}
+	}
+}
+
+// chartDaemonSet renders the chart's DaemonSet.
+func chartDaemonSet(t *testing.T, values []string) string {
+	t.Helper()
+	args := []string{"template", "plegd", "../../deploy/helm/plegd", "--kube-version=1.36.0", "--show-only=templates/daemonset.yaml"}
+	for _, v := range values {
+		args = append(args, "--set", v)
+	}
+	out, err := exec.Command(os.Getenv("HELM"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("HELM=%s: %v\n%s", os.Getenv("HELM"), err, out)
+	}
+	return string(out)
+}
+
+// tryChart runs a pod of the chart beside each fault, and returns the first one that it misses.
+func (n *node) tryChart(r *lab.CRI, pod lab.HostPod) error {
+	n.t.Helper()
+	i := slices.IndexFunc(pod.Mounts, func(m lab.HostMount) bool { return m.Container == "/run/plegd" || m.Container == "/control" })
+	socket := pod.Mounts[i].Host + "/plegd.sock"
+	n.Run("sh", "-c", "rm -rf /var/lib/plegd/*")
+	c, log := r.RunHostPod(n.Systemd, pod)
+	defer func() {
+		logsOf(n.t, log)
+		c.Pod.Stop()
+		c.Pod.Remove()
+		_ = os.Remove(log)
+	}()
+	if err := n.awaitReason(socket, ""); err != nil {
+		return err
+	}
+	for _, fault := range chartFaults {
+		fault.begin(n)
+		err := n.awaitReason(socket, fault.reason)
+		fault.end(n)
+		if err != nil {
+			return err
+		}
+		if err := n.awaitReason(socket, ""); err != nil {
+			return fmt.Errorf("after %s: %w", fault.reason, err)
+		}
+	}
+	return nil
+}
+
+// awaitReason waits until plegd names a reason; "": until all is well.
+func (n *node) awaitReason(socket, reason string) error {
+	n.t.Helper()
+	last := ""
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		out, _ := n.TryRun("plegd", "status", "-o", "json", "--control-socket="+socket)
+		var s lab.Status
+		if err := facts.Unmarshal([]byte(out), &s); err != nil {
+			last = out
+			continue
+		}
+		last = fmt.Sprintf("%s %q", s.State, s.Reason)
+		if s.Reason == reason && (reason != "" || s.State == "healthy") {
+			return nil
+		}
+	}
+	return fmt.Errorf("not %q but %s", reason, last)
+}
