@@ -38,6 +38,8 @@ type Dump struct {
 	Goroutines []Goroutine
 	// Truncated reports whether the dump was longer than MaxBytes.
 	Truncated bool
+
+	byID map[int]*Goroutine // made when it is first needed
 }
 
 // Goroutine is one goroutine of a dump.

@@ -68,8 +68,9 @@ func Analyse(d *Dump) *Report {
 	r := &Report{Goroutines: len(d.Goroutines), Truncated: d.Truncated, Locks: []Lock{}, Requests: []Request{}}
 	lockWords := map[int]string{} // of a waiter, by goroutine
 	groups := d.groups()
+	r.MoreLocks = max(0, len(groups)-maxLocks)
 	var holders []*candidate
-	for _, l := range groups {
+	for _, l := range groups[:min(len(groups), maxLocks)] { // each one is a pass over all goroutines
 		holds, unproven := d.holder(l)
 		holders = append(holders, holds)
 		r.Locks = append(r.Locks, d.lock(l, unproven))
@@ -83,8 +84,6 @@ func Analyse(d *Dump) *Report {
 		}
 	}
 	r.Requests = d.requests(lockWords)
-	r.MoreLocks = max(0, len(r.Locks)-maxLocks)
-	r.Locks = r.Locks[:min(len(r.Locks), maxLocks)]
 	r.MoreRequests = max(0, len(r.Requests)-maxRequests)
 	r.Requests = r.Requests[:min(len(r.Requests), maxRequests)]
 	return r

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +119,26 @@ func TestParseRefuses(t *testing.T) {
 	d, err := Parse(strings.NewReader(long))
 	if err != nil || !d.Truncated {
 		t.Errorf("a long dump: %v, truncated %v", err, d.Truncated)
+	}
+}
+
+// TestManyLocks: a dump of the largest size with a lock for each goroutine is analysed in time
+// that grows with its size alone; most locks are only counted.
+func TestManyLocks(t *testing.T) {
+	const limit = 20 * time.Second // a quadratic analysis takes minutes
+	var b strings.Builder
+	n := 0
+	for b.Len() < MaxBytes-200 {
+		n++
+		fmt.Fprintf(&b, "goroutine %d [sync.Mutex.Lock]:\nsync.(*Mutex).lockSlow(0xc%08x)\n\t/m.go:1 +0x1\n"+
+			"a/b.(*T).f(0xc%08x)\n\t/t.go:1 +0x1\ncreated by x in goroutine %d\n\t/y.go:1 +0x1\n\n", n, n*64, n*64, n-1)
+	}
+	begun := time.Now()
+	d, err := Parse(strings.NewReader(b.String()))
+	must.Do(t, err)
+	r := Analyse(d)
+	if took := time.Since(begun); took > limit || len(r.Locks) != maxLocks || r.MoreLocks != n-maxLocks {
+		t.Errorf("%s for %d goroutines, %d locks and %d more", took, n, len(r.Locks), r.MoreLocks)
 	}
 }
 

@@ -57,12 +57,13 @@ func (d *Dump) goroutine(id int) *Goroutine {
 	if id == 0 {
 		return nil
 	}
-	for i := range d.Goroutines {
-		if d.Goroutines[i].ID == id {
-			return &d.Goroutines[i]
+	if d.byID == nil {
+		d.byID = map[int]*Goroutine{}
+		for i := range d.Goroutines {
+			d.byID[d.Goroutines[i].ID] = &d.Goroutines[i]
 		}
 	}
-	return nil
+	return d.byID[id]
 }
 
 // peer describes waits for another process by a function on the stack. The first group of
@@ -123,6 +124,9 @@ func (g *Goroutine) wait() string {
 	switch g.State {
 	case "running", "runnable":
 		return "runs in " + g.function()
+	}
+	if w, ok := g.lockWait(); ok {
+		return "waits for a lock in " + w.caller.Short()
 	}
 	if words := g.peerWords(); words != "" {
 		return "waits for " + words
