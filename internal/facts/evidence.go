@@ -253,7 +253,9 @@ type KubeletAPI struct {
 	// then in which no connection works; zero while one does.
 	AckedAt   time.Time `json:"acked_at,omitzero"`
 	LostSince time.Time `json:"lost_since,omitzero"`
-	// CertificateNotAfter is when the kubelet's client certificate expires, zero if unknown.
+	// Certificate is the file of the kubelet's client certificate, "" where it is a part of the
+	// kubeconfig; CertificateNotAfter is when it expires, zero if unknown.
+	Certificate         string    `json:"certificate,omitzero"`
 	CertificateNotAfter time.Time `json:"certificate_not_after,omitzero"`
 	Problem             string    `json:"problem,omitzero"` // what could not be read
 }

@@ -21,24 +21,25 @@ var wordPattern = regexp.MustCompile(`\{[a-z]+\}`)
 
 // genericWords are what a page shows, which is about no node in particular.
 var genericWords = words{
-	"{pid}":       "PID",
-	"{unit}":      "UNIT",
-	"{socket}":    "SOCKET",
-	"{crictl}":    "crictl -r unix://SOCKET",
-	"{cgroup}":    "/CGROUP",
-	"{level}":     "/CGROUP",
-	"{levelunit}": "UNIT",
-	"{fds}":       "NUMBER",
-	"{stacks}":    "PID",
-	"{other}":     "PID",
-	"{holder}":    "PID",
-	"{blocked}":   "PID/task/TID",
-	"{storage}":   "DIRECTORY",
-	"{shim}":      "PID",
-	"{helper}":    "PID",
-	"{peer}":      "PID",
-	"{kubelet}":   "UNIT",
-	"{abortable}": "UNIT",
+	"{pid}":         "PID",
+	"{unit}":        "UNIT",
+	"{socket}":      "SOCKET",
+	"{crictl}":      "crictl -r unix://SOCKET",
+	"{cgroup}":      "/CGROUP",
+	"{level}":       "/CGROUP",
+	"{levelunit}":   "UNIT",
+	"{fds}":         "NUMBER",
+	"{stacks}":      "PID",
+	"{other}":       "PID",
+	"{holder}":      "PID",
+	"{blocked}":     "PID/task/TID",
+	"{storage}":     "DIRECTORY",
+	"{shim}":        "PID",
+	"{helper}":      "PID",
+	"{peer}":        "PID",
+	"{kubelet}":     "UNIT",
+	"{abortable}":   "UNIT",
+	"{certificate}": "FILE",
 }
 
 // fill replaces the words of a text. It reports false if one of them has no value.
@@ -64,23 +65,24 @@ func nodeWords(f *facts.Facts, reason string, chain []facts.Link) words {
 	process := cmp.Or(e.Process, &facts.Process{})
 	level := limitingLevel(f, reason)
 	v := words{
-		"{pid}":       pidText(process.LivePID()),
-		"{unit}":      runtimeUnit(f),
-		"{socket}":    f.Endpoint.Path,
-		"{cgroup}":    cgroupPath(e.Cgroup),
-		"{level}":     level,
-		"{levelunit}": unitOfLevel(level),
-		"{fds}":       descriptorLimit(process),
-		"{stacks}":    pidText(stacksPID(f)),
-		"{other}":     pidText(subjectPID(f, chain, RuntimeSocketTakenOver, "")),
-		"{holder}":    pidText(cmp.Or(process.Lock, &facts.LockWait{}).HolderPID),
-		"{blocked}":   blockedTask(process),
-		"{storage}":   storageDirectory(e.Storage),
-		"{shim}":      pidText(subjectPID(f, chain, ShimStuck, facts.KindShim)),
-		"{helper}":    pidText(subjectPID(f, chain, RuntimeHelperStuck, facts.KindHelper)),
-		"{peer}":      pidText(lastPID(chain)),
-		"{kubelet}":   e.KubeletUnit,
-		"{abortable}": abortableKubelet(e.KubeletUnit, chain),
+		"{pid}":         pidText(process.LivePID()),
+		"{unit}":        runtimeUnit(f),
+		"{socket}":      f.Endpoint.Path,
+		"{cgroup}":      cgroupPath(e.Cgroup),
+		"{level}":       level,
+		"{levelunit}":   unitOfLevel(level),
+		"{fds}":         descriptorLimit(process),
+		"{stacks}":      pidText(stacksPID(f)),
+		"{other}":       pidText(subjectPID(f, chain, RuntimeSocketTakenOver, "")),
+		"{holder}":      pidText(cmp.Or(process.Lock, &facts.LockWait{}).HolderPID),
+		"{blocked}":     blockedTask(process),
+		"{storage}":     storageDirectory(e.Storage),
+		"{shim}":        pidText(subjectPID(f, chain, ShimStuck, facts.KindShim)),
+		"{helper}":      pidText(subjectPID(f, chain, RuntimeHelperStuck, facts.KindHelper)),
+		"{peer}":        pidText(lastPID(chain)),
+		"{kubelet}":     e.KubeletUnit,
+		"{certificate}": certificateFile(e.KubeletAPI),
+		"{abortable}":   abortableKubelet(e.KubeletUnit, chain),
 	}
 	if f.Endpoint.Path != "" {
 		v["{crictl}"] = "crictl -r unix://" + f.Endpoint.Path // crictl's default may be another runtime
@@ -230,3 +232,15 @@ func abortableKubelet(unit string, chain []facts.Link) string {
 	}
 	return unit
 }
+
+// certificateFile returns the file of the kubelet's client certificate, "" where it is not known
+// or not fit for a command.
+func certificateFile(api *facts.KubeletAPI) string {
+	if api == nil || !plainPath.MatchString(api.Certificate) {
+		return ""
+	}
+	return api.Certificate
+}
+
+// plainPath matches a path without any character that a shell takes for something else.
+var plainPath = regexp.MustCompile(`^/[A-Za-z0-9/._-]+$`)

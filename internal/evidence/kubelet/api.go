@@ -60,6 +60,8 @@ type apiClient struct {
 	port     uint16
 	address  netip.Addr // invalid where the server is a name
 	notAfter time.Time  // of the client certificate; zero for none, or an unknown one
+	// certificate is the file that holds it, "" where it is a part of the kubeconfig.
+	certificate string
 }
 
 // Sample returns the kubelet's way to its API server; ErrNone without a kubelet or an API
@@ -75,7 +77,10 @@ func (a *API) Sample(ctx context.Context) (*facts.KubeletAPI, error) {
 	if time.Since(a.readAt) >= configInterval {
 		a.readConfig(ctx, set)
 	}
-	out := &facts.KubeletAPI{At: time.Now(), Server: a.client.server, CertificateNotAfter: a.client.notAfter, Problem: a.problem}
+	out := &facts.KubeletAPI{
+		At: time.Now(), Server: a.client.server, Problem: a.problem,
+		Certificate: plain.Cut(a.client.certificate), CertificateNotAfter: a.client.notAfter,
+	}
 	if a.client.port == 0 {
 		return out, nil
 	}
@@ -123,8 +128,8 @@ func readClient(ctx context.Context, files *namedFiles, set *settings) (apiClien
 	case user.CertificateData != "":
 		content, err = base64.StdEncoding.DecodeString(user.CertificateData)
 	case user.Certificate != "":
-		file := absolute(filepath.Dir(set.kubeconfig), user.Certificate)
-		content, err = files.one(ctx, set.tree, file)
+		out.certificate = absolute(filepath.Dir(set.kubeconfig), user.Certificate)
+		content, err = files.one(ctx, set.tree, out.certificate)
 	default:
 		return out, nil // a token, or a plugin
 	}
@@ -137,13 +142,15 @@ func readClient(ctx context.Context, files *namedFiles, set *settings) (apiClien
 	}
 	// Since its certificates rotate, a kubelet uses the newest that it has been issued, and the
 	// one in its kubeconfig may be old.
-	issued, err := files.one(ctx, set.tree, filepath.Join(set.certDir, issuedCertificate))
+	file := filepath.Join(set.certDir, issuedCertificate)
+	issued, err := files.one(ctx, set.tree, file)
 	if err != nil {
 		return out, nil //nolint:nilerr // a kubelet without rotation has none
 	}
 	newest, err := notAfter(issued)
 	if err == nil && newest.After(out.notAfter) {
 		out.notAfter = newest
+		out.certificate = file
 	}
 	return out, nil
 }

@@ -73,8 +73,12 @@ func TestIssuedCertificate(t *testing.T) {
 		}
 		set := &settings{kubeconfig: "/kubeconfig", certDir: "/", tree: place{root: root}}
 		got, err := readClient(t.Context(), new(namedFiles), set)
-		if err != nil || !got.notAfter.Equal(tt.want) {
-			t.Errorf("%s: %s, %v, want %s", name, got.notAfter, err, tt.want)
+		file := "/c.pem"
+		if tt.want.Equal(newer.Leaf.NotAfter) {
+			file = "/" + issuedCertificate
+		}
+		if err != nil || !got.notAfter.Equal(tt.want) || got.certificate != file {
+			t.Errorf("%s: %s of %s, %v, want %s", name, got.notAfter, got.certificate, err, tt.want)
 		}
 	}
 }
