@@ -167,3 +167,21 @@ func TestWriteCallsAreRefusedAndCounted(t *testing.T) {
 		}
 	})
 }
+
+// TestImageService: clients ask for the images' file system before they list anything.
+func TestImageService(t *testing.T) {
+	failing(t, "", func(t *testing.T, rt *fakeruntime.Runtime, _ runtimeapi.RuntimeServiceClient) {
+		images := runtimeapi.NewImageServiceClient(dial(t, rt))
+		info, err := images.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})
+		if err != nil || len(info.GetImageFilesystems()) != 1 || info.GetImageFilesystems()[0].GetFsId().GetMountpoint() == "" {
+			t.Errorf("the images' file system: %v, %v", info, err)
+		}
+		list, err := images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+		if err != nil || len(list.GetImages()) != 0 {
+			t.Errorf("the images: %v, %v", list, err)
+		}
+		if w := rt.WriteCalls(); len(w) != 0 {
+			t.Errorf("these count as write calls: %v", w)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package fakeruntime
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -16,9 +17,25 @@ type service struct {
 	model *Model
 }
 
-// imageService exists so that a write to it is counted as one.
+// imageService has no images. It answers what clients ask for before anything else, as crictl
+// does, and exists so that a write to it is counted as one.
 type imageService struct {
 	cri.UnimplementedImageServiceServer
+}
+
+// ImageFsInfo returns one file system that is hardly used.
+func (*imageService) ImageFsInfo(context.Context, *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+	return &cri.ImageFsInfoResponse{ImageFilesystems: []*cri.FilesystemUsage{{
+		Timestamp:  time.Now().UnixNano(),
+		FsId:       &cri.FilesystemIdentifier{Mountpoint: "/var/lib/plegd-simulate"},
+		UsedBytes:  &cri.UInt64Value{Value: 64 << 20},
+		InodesUsed: &cri.UInt64Value{Value: 1000},
+	}}}, nil
+}
+
+// ListImages returns none.
+func (*imageService) ListImages(context.Context, *cri.ListImagesRequest) (*cri.ListImagesResponse, error) {
+	return &cri.ListImagesResponse{}, nil
 }
 
 // writeCall reports whether a call would change a real runtime. A call that is
