@@ -123,7 +123,23 @@ func matchRows(sets []*signals) []facts.Active {
 			active = append(active, *a)
 		}
 	}
-	return active
+	return withoutSuppressed(active)
+}
+
+// withoutSuppressed leaves out the reasons that another one suppresses at the same hop.
+func withoutSuppressed(active []facts.Active) []facts.Active {
+	suppressed := func(a facts.Active) bool {
+		return slices.ContainsFunc(active, func(other facts.Active) bool {
+			return other.Hop == a.Hop && slices.Contains(reasonOf(other.ID).Suppresses, a.ID)
+		})
+	}
+	kept := []facts.Active{}
+	for _, a := range active {
+		if !suppressed(a) {
+			kept = append(kept, a)
+		}
+	}
+	return kept
 }
 
 // matchRow returns a reason where it matches, else nil.

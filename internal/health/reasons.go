@@ -68,6 +68,8 @@ type Reason struct {
 	Fallback func(*signals, findings) lines
 	// NodeNext returns the next step with this node's own values, "" where these are not known; nil for the page's.
 	NodeNext func(*signals) string
+	// Suppresses are the reasons that add nothing at the same hop while this one is active.
+	Suppresses []string
 	// CausedBy are the reasons that take this one's place as the primary one once the chain of waiting proves them.
 	CausedBy []string
 	// OnHops is true where the reason holds for each hop of the CRI call path, not for the runtime alone.
@@ -178,13 +180,14 @@ var table = withPages([]Reason{
 		OnHops:        true,
 	},
 	{
-		ID:       AcceptFDExhausted,
-		Layer:    LayerProcess,
-		Severity: facts.SeverityCritical,
-		Match:    acceptNeedsDescriptor,
-		NodeNext: (*signals).descriptorNext,
-		OnHops:   true,
-		CausedBy: provenByChain,
+		ID:         AcceptFDExhausted,
+		Layer:      LayerProcess,
+		Severity:   facts.SeverityCritical,
+		Match:      acceptNeedsDescriptor,
+		NodeNext:   (*signals).descriptorNext,
+		OnHops:     true,
+		Suppresses: []string{FDsRunningOut},
+		CausedBy:   provenByChain,
 	},
 	{
 		ID:       RuntimeSocketTakenOver,

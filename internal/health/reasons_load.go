@@ -74,7 +74,7 @@ func (s *signals) inspecting() time.Duration {
 
 func fdsRunningOut(s *signals) lines {
 	p := s.process
-	if !p.Alive || p.MaxFDs <= 0 || s.noDescriptor ||
+	if !p.Alive || p.MaxFDs <= 0 ||
 		!s.near(FDsRunningOut, float64(p.OpenFDs), float64(p.MaxFDs), limitNear, limitCalm) {
 		return nil
 	}

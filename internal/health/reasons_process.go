@@ -96,6 +96,8 @@ func throttled(s *signals) (out lines) {
 		return nil
 	}
 	out.add("throttled for %.2gs a second, in %.0f %% of its periods", s.cgroup.Throttled, 100*s.cgroup.ThrottledPeriods)
+	level := s.cgroup.ThrottledPath
+	out.addIf(level != "" && level != s.cgroup.Path, "by the quota of the cgroup %s", level)
 	for _, last := range s.f.Relist.RecentLists(1) {
 		out.add("the lists of the last relist took %s", facts.Seconds(last))
 	}

@@ -143,3 +143,32 @@ func TestHopIsTheCulprit(t *testing.T) {
 		t.Errorf("%s at %q: culprit %+v, next %q", v.Reason, v.Hop, v.Culprit, v.Next)
 	}
 }
+
+// TestQuotaOfALevel: the evidence names the cgroup above the runtime's whose quota throttles it.
+func TestQuotaOfALevel(t *testing.T) {
+	for level, want := range map[string]bool{"/system.slice": true, "/system.slice/x.service": false, "": false} {
+		f := healthyFacts(t0)
+		f.Relist.Lists = []time.Duration{time.Second, time.Second, time.Second}
+		f.Evidence.Cgroup = &facts.Cgroup{At: t0, Path: "/system.slice/x.service", Throttled: 0.9, ThrottledAt: t0, ThrottledPath: level}
+		v := Judge(&f, t0, nil)
+		if v.Reason != RuntimeThrottled || strings.Contains(strings.Join(v.Active[0].Evidence, "; "), "by the quota of the cgroup") != want {
+			t.Errorf("%q: %v", level, v.Active)
+		}
+	}
+}
+
+// TestSuppresses: no reason suppresses itself, or one that the table does not hold, and a suppressed one is left out at
+// the same hop only.
+func TestSuppresses(t *testing.T) {
+	for _, r := range Reasons() {
+		for _, id := range append(r.Suppresses, r.CausedBy...) {
+			if id == r.ID || !Known(id) {
+				t.Errorf("%s suppresses, or is caused by, %q", r.ID, id)
+			}
+		}
+	}
+	active := []facts.Active{{ID: AcceptFDExhausted}, {ID: FDsRunningOut}, {ID: FDsRunningOut, Hop: "/run/docker.sock"}}
+	if kept := withoutSuppressed(active); len(kept) != 2 || kept[1].Hop == "" {
+		t.Errorf("kept %v", kept)
+	}
+}
