@@ -27,6 +27,7 @@ const (
 	// successorGrace after a process went, its successor is looked for at each sample.
 	searchInterval = 5 * time.Second
 	successorGrace = 30 * time.Second
+	tracerInterval = 5 * time.Second // between two reads of who traces it
 	startTakes     = 5 * time.Minute // at most: a snapshotter's database is opened after the socket
 )
 
@@ -46,6 +47,7 @@ type Process struct {
 	cgroup   string         // its /proc/PID/cgroup
 	lockFile string         // of last.Lock as /proc/locks has it
 	threads  threads
+	traced   time.Time // when it was last read who traces it
 }
 
 func newProcess(h *hop) *Process {
@@ -120,6 +122,7 @@ func (p *Process) read(s proc.Process, up time.Duration) error {
 	if v.Command == "" { // of a new one, or not read in time
 		v.Command, v.Unit = p.hop.nameOf(s.ID())
 	}
+	p.readTracer(v)
 	if v.FDsExhausted() {
 		v.ExhaustedAt = now
 	}
@@ -129,6 +132,24 @@ func (p *Process) read(s proc.Process, up time.Duration) error {
 	v.Lock = p.lock(v)
 	p.last, p.seenUp = v, up
 	return nil
+}
+
+// readTracer sets who traces the process, as it was read within the last tracerInterval.
+func (p *Process) readTracer(v *facts.Process) {
+	if v.PID == p.last.PID && v.At.Sub(p.traced) < tracerInterval {
+		v.TracerPID = p.last.TracerPID
+		v.Tracer = p.last.Tracer
+		return
+	}
+	p.traced = v.At
+	v.TracerPID = proc.TracerPID(p.hop.procfs, v.PID)
+	if v.TracerPID == 0 {
+		return
+	}
+	tracer, err := proc.ReadStat(p.hop.procfs, v.TracerPID)
+	if err == nil {
+		v.Tracer = tracer.Comm
+	}
 }
 
 // readDescriptors sets the number of open descriptors, by the size of /proc/PID/fd (Linux 6.2) or

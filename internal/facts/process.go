@@ -24,6 +24,9 @@ type Process struct {
 	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"` // when they were last used up
 	Threads     map[string]int `json:"threads,omitzero"`      // by state: R, S, D, T, Z, other; of the first 2,048
 	ThreadCount int            `json:"thread_count,omitzero"` // all of them, 0 if unknown
+	// TracerPID is the process that traces it, by a sample every 5 s, Tracer that one's comm; 0 and "" for none.
+	TracerPID int    `json:"tracer_pid,omitzero"`
+	Tracer    string `json:"tracer,omitzero"`
 	// Blocked are threads in D, or asleep without waiting for work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
 	// BlockIODelay is true while its threads' time in block I/O rises (with delay accounting on).

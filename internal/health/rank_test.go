@@ -36,7 +36,7 @@ func TestRank(t *testing.T) {
 		want   string
 	}{
 		{"a warning of a lower layer hides nothing", nil, since{ShimStuck: time.Hour, KubeletDown: 0}, KubeletDown},
-		{"the lower layer", nil, since{RuntimeUnresponsive: time.Minute, RuntimeFrozen: 0, NetworkNotReady: 0}, RuntimeFrozen},
+		{"the lower layer", nil, since{RuntimeUnresponsive: time.Minute, AcceptFDExhausted: 0, NetworkNotReady: 0}, AcceptFDExhausted},
 		{"the table's order", nil, since{RuntimeListStall: 0, NetworkNotReady: time.Minute}, RuntimeListStall},
 		{"not known, and a warning", nil, since{Unknown: 0, TooManyContainers: time.Hour}, Unknown},
 
@@ -48,7 +48,7 @@ func TestRank(t *testing.T) {
 
 		{"a new one of the same layer waits", was(RuntimeListStall, 0), since{RuntimeListStall: time.Minute, RuntimeUnresponsive: 1900 * ms}, RuntimeListStall},
 		{"and has its turn", was(RuntimeListStall, 0), since{RuntimeListStall: time.Minute, RuntimeUnresponsive: 2000 * ms}, RuntimeUnresponsive},
-		{"a lower layer does not wait", was(RuntimeUnresponsive, 0), since{RuntimeUnresponsive: time.Minute, RuntimeFrozen: 0}, RuntimeFrozen},
+		{"a lower layer does not wait", was(RuntimeUnresponsive, 0), since{RuntimeUnresponsive: time.Minute, AcceptFDExhausted: 0}, AcceptFDExhausted},
 		{"nor does a worse one", was(RelistSlow, 0), since{RelistSlow: time.Minute, KubeletDown: 0}, KubeletDown},
 		{"a new one waits where the old one has just gone", was(RuntimeUnresponsive, time.Second), since{RuntimeListStall: time.Second}, RuntimeUnresponsive},
 		{"not known, and the kubelet is down", nil, since{Unknown: 0, KubeletDown: time.Hour}, Unknown},

@@ -116,12 +116,13 @@ func reasonOf(id string) *Reason { return &table[place(id)] }
 // table is every reason that plegd can name. Its order decides between reasons of the same severity and layer.
 var table = withPages([]Reason{
 	{
-		ID:       RuntimeFrozen,
-		Layer:    LayerProcess,
-		Severity: facts.SeverityCritical,
-		Match:    frozen,
-		NodeNext: (*signals).frozenNext,
-		OnHops:   true,
+		ID:            RuntimeFrozen,
+		Layer:         LayerProcess,
+		Severity:      facts.SeverityWarning,
+		CriticalWhile: (*signals).stopsCalls,
+		Match:         frozen,
+		NodeNext:      (*signals).frozenNext,
+		OnHops:        true,
 	},
 	{
 		ID:            RuntimeThrottled,

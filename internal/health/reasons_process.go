@@ -31,8 +31,22 @@ func frozen(s *signals) lines {
 		return line("%s: all %d threads are stopped", p.ShortName(), facts.Total(p.Threads))
 	case s.stoppedAgain():
 		return line("%s: all threads are stopped and continued, again and again", p.ShortName())
+	case s.slowedByTracer():
+		return line("%s is traced by pid %d (%s): each of its system calls waits for the tracer",
+			p.ShortName(), p.TracerPID, p.Tracer)
 	}
 	return nil
+}
+
+// slowedByTracer reports whether a tracer explains slow lists: it stops each system call.
+func (s *signals) slowedByTracer() bool {
+	return s.process.TracerPID > 0 && (s.callsSlow || s.listsSlowLately(RuntimeFrozen))
+}
+
+// stopsCalls reports whether the process does not run, or calls are late enough for a page.
+func (s *signals) stopsCalls() bool {
+	stopped := s.process.Stopped() || s.cgroup.Frozen || s.stoppedAgain()
+	return stopped || s.callsLate
 }
 
 // frozenNext is the step where SIGCONT does nothing: for a traced process and for a frozen cgroup.
@@ -45,6 +59,9 @@ func (s *signals) frozenNext() string {
 	}
 	if culprit != nil && slices.ContainsFunc(s.chain.Links, traced) {
 		return firstStep(s.chain, culprit)
+	}
+	if p.TracerPID > 0 && !p.Stopped() && !s.cgroup.Frozen {
+		return fmt.Sprintf("Detach pid %d (%s) from %s, or end the tracer; `kill -CONT` does nothing.", p.TracerPID, p.Tracer, p.Name())
 	}
 	if !s.cgroup.Frozen {
 		return ""

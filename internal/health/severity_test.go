@@ -27,6 +27,9 @@ func TestSeverity(t *testing.T) {
 		thread := facts.BlockedThread{TID: 8, Since: ago(5 * time.Second), Channel: "io_schedule"}
 		f.Evidence.Process = &facts.Process{At: t0, PID: 7, Alive: true, Blocked: []facts.BlockedThread{thread}}
 	}
+	strace := func(f *facts.Facts) {
+		f.Evidence.Process = &facts.Process{At: t0, PID: 7, Comm: "containerd", Alive: true, TracerPID: 50, Tracer: "strace"}
+	}
 	tasks := func(f *facts.Facts) { f.Evidence.Cgroup = &facts.Cgroup{At: t0, PIDs: 100, PIDsMax: 100} }
 	noNetwork := func(lastGood time.Time) func(*facts.Facts) {
 		return func(f *facts.Facts) {
@@ -52,6 +55,10 @@ func TestSeverity(t *testing.T) {
 		"a quota, lists of 2.5 s":             {lists(2500*ms, throttled), RuntimeThrottled, facts.SeverityCritical},
 		"no CPU, lists of 350 ms":             {lists(350*ms, starved), RuntimeStarved, facts.SeverityWarning},
 		"no CPU, lists of 2.5 s":              {lists(2500*ms, starved), RuntimeStarved, facts.SeverityCritical},
+		"strace, lists of 600 ms":             {lists(600*ms, strace), RuntimeFrozen, facts.SeverityWarning},
+		"strace, lists of 2.5 s":              {lists(2500*ms, strace), RuntimeFrozen, facts.SeverityCritical},
+		"strace, on a busy node":              {lists(600*ms, func(f *facts.Facts) { strace(f); f.Evidence.Node = &facts.Node{At: t0, CPUSome: 95} }), RuntimeFrozen, facts.SeverityWarning},
+		"a debugger, all is answered at once": {strace, "", ""},
 		"a disk, lists of 350 ms":             {lists(350*ms, disk), RuntimeStorageStall, facts.SeverityWarning},
 		"no further task, all is answered":    {tasks, KernelLimitReached, facts.SeverityWarning},
 		"no further task, lists of 2.5 s":     {lists(2500*ms, tasks), KernelLimitReached, facts.SeverityCritical},
