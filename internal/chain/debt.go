@@ -10,8 +10,8 @@ import (
 
 // Debt is something that one process is owed by another, as it is seen without a call that hangs.
 type Debt struct {
-	Waiter, Debtor int    // processes
-	Evidence       string // how the first waits for the second
+	Waiter, Debtor int       // processes
+	Evidence       string    // how the first waits for the second
 	Begun          time.Time // when it was first seen
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int

@@ -26,7 +26,7 @@ type Symptom struct {
 	Targets func() []*cri.Entry
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int
-	// Locked may poll for its Lock, unseen in /proc/locks; nil for none.
+	// Locked may poll for its Lock, unseen in /proc/locks, or have used up its descriptors; nil for none.
 	Locked *facts.Process
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
 	Pod func(id string) string

@@ -92,8 +92,65 @@ func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount pr
 	case t.kind().state == facts.LinkFrozen:
 		out.link.State = facts.LinkFrozen
 		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
+	default:
+		out.link.Evidence += f.ioLimit(mount)
 	}
 	return out
+}
+
+// ioLimit describes the I/O limit of the process's cgroup, or of one above it, for the device of a
+// mount; "" for none. Whether the limit is what holds the process up the kernel does not show.
+func (f *waiting) ioLimit(mount proc.Mount) string {
+	groups, err := f.tree.Of(f.pid)
+	if err != nil {
+		return ""
+	}
+	disk := f.diskOf(mount.Device)
+	for _, controller := range []string{"blkio", "io"} {
+		for dir, path := range f.tree.Up(groups, controller) {
+			limit := limitOf(dir, disk)
+			if limit != "" {
+				return fmt.Sprintf("; the cgroup %s limits its I/O there: %s", path, limit)
+			}
+		}
+	}
+	return ""
+}
+
+// limitOf returns the I/O limit that a cgroup's directory has for a disk, with its file; "" for none.
+func limitOf(dir, disk string) string {
+	for _, file := range ioLimits {
+		b, _ := proc.ReadFile(dir, file) // without the controller there is no file
+		for line := range strings.Lines(string(b)) {
+			limit, ok := strings.CutPrefix(strings.TrimSpace(line), disk+" ")
+			if ok {
+				return file + " " + limit
+			}
+		}
+	}
+	return ""
+}
+
+// ioLimits are the files of a cgroup with a line for each device that is limited.
+var ioLimits = []string{
+	"io.max", "blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device", "blkio.throttle.read_iops_device",
+	"blkio.throttle.write_iops_device",
+}
+
+// maxDevice bounds a file with the numbers of a device, in bytes.
+const maxDevice = 64
+
+// diskOf returns the disk of a device that may be a partition, both as major:minor.
+func (f *waiting) diskOf(device string) string {
+	block := filepath.Join(f.sysfs, "dev/block", device)
+	if _, err := proc.ReadFile(block, "partition"); err != nil {
+		return device
+	}
+	b, err := proc.Read(block+"/../dev", maxDevice) // not cleaned: the device is a symbolic link
+	if err != nil {
+		return device
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // fuseWait completes the wait for a FUSE mount with its server.

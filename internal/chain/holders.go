@@ -83,3 +83,35 @@ func (f *waiting) connectWait(ctx context.Context, t thread) {
 		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", where nothing accepts it"})
 	}
 }
+
+// greediestClient is the wait of a process that has used up its descriptors, if half of them are
+// connections of one client; ok is false for any other process.
+func (f *waiting) greediestClient(ctx context.Context) (out wait, ok bool) {
+	p := f.symptom.Locked
+	if p == nil || p.PID != f.pid || !p.FDsExhausted() {
+		return wait{}, false
+	}
+	peers := map[string]bool{}
+	for _, c := range f.last.sockets {
+		if c.server && c.peer != 0 {
+			peers[socketLink(c.peer)] = true
+		}
+	}
+	counts := map[int]int{}
+	_, err := proc.Holders(ctx, f.procfs, func(pid, _ int, leads string) bool {
+		if peers[leads] && pid != f.pid {
+			counts[pid]++
+		}
+		return false
+	})
+	f.unseenIf("the descriptors of other processes", err)
+	for pid, count := range counts {
+		if 2*count >= p.MaxFDs {
+			return wait{
+				state: facts.LinkPeer, next: pid,
+				evidence: fmt.Sprintf("%d of its %d descriptors are connections of pid %d", count, p.MaxFDs, pid),
+			}, true
+		}
+	}
+	return wait{}, false
+}

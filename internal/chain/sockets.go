@@ -215,6 +215,10 @@ func (f *waiting) answers(ctx context.Context) {
 		return
 	}
 	names, remote := f.servers(ctx)
+	if len(names)+len(remote) == 0 {
+		f.pipeAnswers(ctx)
+		return
+	}
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
 		if len(names) == 1 && pid != 0 || f.standsStill(ctx, pid) {
 			evidence := "waits for nothing else, and has a connection to " + names[pid]
@@ -227,6 +231,40 @@ func (f *waiting) answers(ctx context.Context) {
 			evidence: "waits for nothing else, and has a connection to " + remote[0] + ", on another node",
 		})
 	}
+}
+
+// pipeAnswers adds the process that has the other end of the pipes which a helper reads, if there
+// is only one and the helper does not descend from it.
+func (f *waiting) pipeAnswers(ctx context.Context) {
+	read := map[string]bool{}
+	isReadEnd := otherEnd(true)
+	err := proc.EachFD(f.procfs, f.pid, func(fd int, leads string) bool {
+		if strings.HasPrefix(leads, "pipe:[") && isReadEnd(proc.ReadFDInfo(f.procfs, f.pid, fd)) {
+			read[leads] = true
+		}
+		return true
+	})
+	f.unseenIf("its descriptors", err)
+	if len(read) == 0 {
+		return
+	}
+	isWriteEnd := otherEnd(false)
+	writers, err := proc.Holders(ctx, f.procfs, func(pid, fd int, leads string) bool {
+		return read[leads] && isWriteEnd(proc.ReadFDInfo(f.procfs, pid, fd))
+	})
+	if len(writers) == 0 {
+		f.unseenIf("the descriptors of other processes", err)
+	}
+	ancestors := f.processes(ctx).Ancestors(f.pid)
+	named := f.holdersToName(without(writers, func(pid int) bool { return slices.Contains(ancestors, pid) }))
+	if len(named) != 1 {
+		return
+	}
+	pipes := strings.Join(slices.Sorted(maps.Keys(read)), ", ")
+	f.add(wait{
+		state: facts.LinkPeer, next: named[0],
+		evidence: "waits for nothing else, and reads from " + pipes + ", which another process keeps open",
+	})
 }
 
 // servers returns the processes at the other end of the process's connections, with the
@@ -351,7 +389,7 @@ func (f *waiting) pipeWait(ctx context.Context, leads, text string, writes bool)
 	f.add(out)
 }
 
-// otherEnd reports whether a descriptor is the other end of a pipe that a process writes leads, or
+// otherEnd reports whether a descriptor is the other end of a pipe that a process writes to, or
 // reads from.
 func otherEnd(writes bool) func(proc.FDInfo) bool {
 	return func(info proc.FDInfo) bool {

@@ -87,7 +87,7 @@ func (f *waiting) result(ctx context.Context) wait {
 	}
 	switch len(f.found) {
 	case 0:
-		return f.alone()
+		return f.alone(ctx)
 	case 1:
 		return f.found[0]
 	}
@@ -235,8 +235,11 @@ func kernelWait(t thread) wait {
 }
 
 // alone is the wait of a process without a visible wait for anything outside of it.
-func (f *waiting) alone() wait {
+func (f *waiting) alone(ctx context.Context) wait {
 	if out, ok := f.throttled(); ok {
+		return out
+	}
+	if out, ok := f.greediestClient(ctx); ok {
 		return out
 	}
 	passed := f.last.time.Sub(f.first.time)
@@ -308,7 +311,10 @@ func (f *waiting) memoryWait(t thread) {
 		key: "memory", state: facts.LinkMemory, unknown: "no level of its cgroup that can be read is near its limit",
 		evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", t.PID, t.channel),
 	}
-	groups, _ := f.tree.Of(f.pid) // of nothing no level is near a limit
+	groups, err := f.tree.Of(f.pid)
+	if err != nil {
+		out.unknown = fmt.Sprintf("its cgroup cannot be read: %v", err)
+	}
 	for _, files := range [][]string{
 		{"memory.usage_in_bytes", "memory.limit_in_bytes"}, {"memory.current", "memory.high", "memory.max"},
 	} {

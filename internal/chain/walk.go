@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -36,7 +35,7 @@ const (
 	// betweenLooks is the time between the two looks at a process that are compared.
 	betweenLooks = 300 * time.Millisecond
 	// maxThreads bounds the threads of a process that are read.
-	maxThreads = 512
+	maxThreads = 2048
 	maxSyscall = 256 // bytes of /proc/PID/syscall
 )
 
@@ -267,7 +266,8 @@ func (e *Explorer) look(ctx context.Context, pid int) (f *waiting, ok bool) {
 func (f *waiting) read(ctx context.Context, l *look) bool {
 	*l = look{time: time.Now(), threads: map[int]thread{}}
 	task := proc.Path(f.procfs, f.pid, "task")
-	tids, _ := proc.Numbers(task, maxThreads) // of nothing there is none
+	tids, err := proc.Numbers(task, maxThreads)
+	f.unseenIf("its threads", err)
 	for _, tid := range tids {
 		if p, err := proc.ReadStat(task, tid); err == nil && ctx.Err() == nil { // or it has just ended
 			l.threads[tid] = thread{Process: p, Schedstat: proc.ReadSchedstat(proc.Path(task, tid, ""))}
@@ -325,11 +325,14 @@ const missingPrivilege = "CAP_SYS_PTRACE"
 
 // unseenIf notes that something of the process could not be read: its waits are not all known.
 func (f *waiting) unseenIf(what string, err error) {
+	outcome := proc.OutcomeOf(err)
 	switch {
-	case err == nil || proc.Gone(err):
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, proc.ErrHidden):
+	case outcome == "" || outcome == proc.Absent:
+	case outcome == proc.Denied || errors.Is(err, proc.ErrHidden):
 		f.unseen = what + ": denied (" + missingPrivilege + ")"
-	default:
+	case outcome == proc.Failed:
 		f.unseen = fmt.Sprintf("%s: %v", what, err)
+	default:
+		f.unseen = what + ": " + string(outcome)
 	}
 }

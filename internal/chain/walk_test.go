@@ -174,3 +174,33 @@ func TestInternet(t *testing.T) {
 		t.Error("without the node's addresses it is said where a connection leads")
 	}
 }
+
+// TestIOLimit: the limit of the nearest level that has one for the disk of a partition, of both versions.
+func TestIOLimit(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cgroup string
+		files  map[string]string
+		want   string
+	}{
+		"v2, above": {"0::/a/b", map[string]string{"fs/cgroup/cgroup.controllers": "io\n", "fs/cgroup/a/b/io.max": "8:16 rbps=1\n", "fs/cgroup/a/io.max": "8:0 rbps=max wbps=1024\n"},
+			"; the cgroup /a limits its I/O there: io.max rbps=max wbps=1024"},
+		"v1": {"4:blkio:/a", map[string]string{"fs/cgroup/blkio/a/blkio.throttle.write_bps_device": "8:0 1024\n"},
+			"; the cgroup /a limits its I/O there: blkio.throttle.write_bps_device 1024"},
+		"none": {"0::/a", map[string]string{"fs/cgroup/cgroup.controllers": "io\n", "fs/cgroup/a/io.max": "8:16 wbps=1\n"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			procfs, sysfs := procTree(t, map[int]byte{10: 'D'}), t.TempDir()
+			evidencetest.WriteTree(t, procfs, map[string]string{"10/cgroup": tt.cgroup + "\n"})
+			evidencetest.WriteTree(t, sysfs, tt.files)
+			evidencetest.WriteTree(t, sysfs, map[string]string{"devices/sda/dev": "8:0\n", "devices/sda/sda1/partition": "1\n", "dev/block/.keep": ""})
+			if err := os.Symlink("../../devices/sda/sda1", filepath.Join(sysfs, "dev/block/8:1")); err != nil {
+				t.Fatal(err)
+			}
+			f := &waiting{Explorer: New(proc.NewTable(procfs), sysfs, nil), pid: 10}
+			got := f.ioLimit(proc.Mount{Device: "8:1"})
+			if got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}

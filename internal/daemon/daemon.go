@@ -20,6 +20,7 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/ledger"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/server"
@@ -62,6 +63,7 @@ type Daemon struct {
 	shown    map[string]shown            // parts that are no source, by name
 	events   *events.Subscriber          // nil without --events
 	chain    atomic.Pointer[facts.Chain] // nil while no call hangs
+	ledger   *ledger.Ledger
 	findings atomic.Pointer[[]facts.Finding]
 
 	judging
@@ -149,6 +151,7 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 		dir: d.cfg.StateDir, procfs: d.cfg.ProcFS, log: d.log, clock: d.cfg.clock, changed: d.changed,
 		facts:  func() *facts.Facts { return &d.Published().Facts },
 		recent: func() []view.RelistBin { return d.history.Bins(time.Now()) },
+		owed:   func() map[string]time.Time { return d.ledger.Ages() },
 	}
 	d.restored, err = state.open()
 	if err != nil {
@@ -201,6 +204,9 @@ func (d *Daemon) watch() {
 			HealthzURL: cfg.KubeletHealthzURL, MetricsURL: cfg.KubeletMetricsURL,
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile, Seen: d.restored.KubeletSeen,
 		},
+	})
+	d.ledger = ledger.New(ledger.Options{
+		Table: d.sources.Table, SysFS: cfg.SysFS, PIDs: d.sources.PIDs, Pod: d.pod, Begun: d.restored.owed,
 	})
 	if cfg.Events != relist.Off {
 		d.events = events.New(events.Options{

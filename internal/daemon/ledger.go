@@ -8,35 +8,28 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/ledger"
 )
 
 // keepLedger looks for what the runtime is owed, until ctx ends, and then returns nil. A pass that
 // hangs in a read of /proc keeps nothing from ending.
 func (d *Daemon) keepLedger(ctx context.Context) error {
-	l := ledger.New(ledger.Options{
-		Table: d.sources.Table, SysFS: d.cfg.SysFS, PIDs: d.sources.PIDs, Socket: d.path, Pod: d.pod,
-	})
 	var pass bounded.Slot[[]facts.Finding]
-	failed := ""
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
+	var due time.Time
+	failure := ""
+	return d.pace.each(ctx, func() {
+		if pass.Busy() || time.Now().Before(due) {
+			return
 		}
 		found, err := pass.Do(ctx, roundTimeout, func(ctx context.Context) ([]facts.Finding, error) {
-			return l.Pass(ctx), nil
+			return d.ledger.Pass(ctx), nil
 		})
-		if err != nil && ctx.Err() == nil && err.Error() != failed {
-			failed = err.Error()
+		if err != nil && ctx.Err() == nil && err.Error() != failure {
+			failure = err.Error()
 			d.log.Error("what the runtime is owed cannot be followed", zap.Error(err))
 		}
 		d.publishFindings(found)
-		timer.Reset(l.Next())
-	}
+		due = time.Now().Add(d.ledger.Next())
+	})
 }
 
 // publishFindings keeps what was found for the next judgement, which is made at once where it is new.

@@ -48,8 +48,9 @@ type savedState struct {
 	LastSeen    int64            `json:"last_seen_monotonic_ns"`
 	LastGood    int64            `json:"last_good_status_monotonic_ns"`
 	Status      facts.Status     `json:"status"`
-	KubeletSeen bool             `json:"kubelet_seen"` // the kubelet's healthz has answered in this boot
-	Recent      []view.RelistBin `json:"recent"`       // the bins of the page's plot, the last of which is of Written
+	KubeletSeen bool             `json:"kubelet_seen"`                // the kubelet's healthz has answered in this boot
+	Recent      []view.RelistBin `json:"recent"`                      // the bins of the page's plot, the last of which is of Written
+	Owed        map[string]int64 `json:"owed_monotonic_ns,omitempty"` // since when, by the ledger's keys
 }
 
 // restored is the state of the plegd before.
@@ -57,6 +58,7 @@ type restored struct {
 	savedState
 
 	written, lastSeen time.Time
+	owed              map[string]time.Time
 	gap               time.Duration // between its last save and the start of this plegd
 }
 
@@ -72,6 +74,7 @@ type store struct {
 	changed     <-chan struct{}
 	facts       func() *facts.Facts
 	recent      func() []view.RelistBin
+	owed        func() map[string]time.Time // nil for none
 
 	locked      *os.File // closing it releases the lock
 	kubeletSeen bool     // once set it stays
@@ -162,6 +165,10 @@ func (s *store) read() (r restored, err error) {
 		return r, err // of another boot
 	}
 	r = restored{savedState: saved, written: moment(saved.Written), lastSeen: moment(saved.LastSeen)}
+	r.owed = map[string]time.Time{}
+	for key, begun := range saved.Owed {
+		r.owed[key] = moment(begun)
+	}
 	if r.Status.LastGood, r.Status.Restored = moment(saved.LastGood), true; r.lastSeen.IsZero() {
 		r.Status = facts.Status{}
 		return r, nil
@@ -185,7 +192,14 @@ func (s *store) save() error {
 		return int64(mono - now.Sub(t))
 	}
 	s.kubeletSeen = s.kubeletSeen || f.Evidence.Kubelet != nil && f.Evidence.Kubelet.Seen
+	owed := map[string]int64{}
+	if s.owed != nil {
+		for key, begun := range s.owed() {
+			owed[key] = moment(begun)
+		}
+	}
 	b, err := json.Marshal(savedState{
+		Owed:   owed,
 		BootID: boot, Written: int64(mono), LastSeen: moment(facts.LastSeen(f)), LastGood: moment(f.Status.LastGood),
 		Status: facts.Status{
 			Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,

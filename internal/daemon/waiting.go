@@ -28,99 +28,135 @@ const (
 )
 
 // followChain follows the chain of waiting while a call hangs, until ctx ends, and then
-// returns nil. While none does it looks at the last verdict and at nothing else. A round
-// that hangs in a read of /proc keeps nothing from ending.
+// returns nil. While none does it looks at the last verdict and at nothing else.
 func (d *Daemon) followChain(ctx context.Context) error {
-	var e *chain.Explorer // nil while no call hangs
-	var round bounded.Slot[facts.Chain]
-	var last facts.Symptom // zero for none
-	var next time.Time
-	failed := ""
-	inside := &stacks.Inside{Reader: stacks.Reader{Table: d.sources.Table}}
-	return d.pace.each(ctx, func() {
-		if round.Busy() {
-			return
-		}
-		published := *d.Published()
-		f, v := &published.Facts, &published.Verdict
-		f.Version = *d.version.Load() // the judgement may be older than the answer to Version
-		found, ok := health.FindSymptom(f, v, time.Now(), last)
-		last = found
-		switch {
-		case !ok && e != nil:
-			e = nil
-			d.chain.Store(nil)
-			return
-		case !ok || time.Now().Before(next):
-			return
-		case e == nil:
-			e = chain.New(d.sources.Table, d.cfg.SysFS, d.client.Answers)
-		}
-		next = time.Now().Add(exploreEvery)
-		s := d.symptom(f, v, last)
-		c, err := round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) {
-			return inside.Complete(ctx, e.Explore(ctx, s), s.Symptom, stacks.Targets(f)), nil
-		})
-		if err == nil {
-			d.publishChain(c)
-		} else if ctx.Err() == nil {
-			d.chain.Store(nil)
-			if text := err.Error(); text != failed {
-				failed = text
-				d.log.Error("the wait chain cannot be followed", zap.Error(err))
-			}
-		}
+	f := &chainFollower{Daemon: d, inside: &stacks.Inside{Reader: stacks.Reader{Table: d.sources.Table}}}
+	return d.pace.each(ctx, func() { f.tick(ctx) })
+}
+
+// chainFollower follows the chain of one symptom after the other.
+type chainFollower struct {
+	*Daemon
+
+	explorer *chain.Explorer // nil while no call hangs
+	inside   *stacks.Inside  // the runtime's goroutines
+	// round is a round of the chain: one that hangs in a read of /proc keeps nothing from ending.
+	round   bounded.Slot[facts.Chain]
+	symptom facts.Symptom // the last one, zero for none
+	due     time.Time     // the next round
+	failure string        // the last that was logged
+}
+
+// tick looks for a symptom, and follows its chain once when that is due.
+func (f *chainFollower) tick(ctx context.Context) {
+	if f.round.Busy() {
+		return
+	}
+	published := *f.Published()
+	published.Facts.Version = *f.version.Load() // the judgement may be older than the answer to Version
+	found, ok := health.FindSymptom(&published.Facts, &published.Verdict, time.Now(), f.symptom)
+	f.symptom = found
+	if !ok {
+		f.forget()
+		return
+	}
+	if time.Now().Before(f.due) {
+		return
+	}
+	if f.explorer == nil {
+		f.explorer = chain.New(f.sources.Table, f.cfg.SysFS, f.client.Answers)
+	}
+	f.due = time.Now().Add(exploreEvery)
+	s := f.chainSymptom(&published.Facts, &published.Verdict, found)
+	c, err := f.round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) {
+		return f.inside.Complete(ctx, f.explorer.Explore(ctx, s), s.Symptom, stacks.Targets(&published.Facts)), nil
 	})
+	switch {
+	case err == nil:
+		f.publishChain(c)
+	case ctx.Err() == nil:
+		f.fail(err)
+	}
+}
+
+// forget drops the chain of a symptom that is over.
+func (f *chainFollower) forget() {
+	if f.explorer != nil {
+		f.explorer = nil
+		f.chain.Store(nil)
+	}
+}
+
+// fail drops the chain that cannot be followed, and logs each error once.
+func (f *chainFollower) fail(err error) {
+	f.chain.Store(nil)
+	if err.Error() != f.failure {
+		f.failure = err.Error()
+		f.log.Error("the wait chain cannot be followed", zap.Error(err))
+	}
 }
 
 // publishChain keeps a chain for the next judgement, which is made at once where the chain
-// leads to somebody else than before.
+// leads to another culprit than the last one.
 func (d *Daemon) publishChain(c facts.Chain) {
-	was, is := d.chain.Swap(&c).Culprit(), c.Culprit()
-	if is != nil && (was == nil || was.Kind != is.Kind || was.Name != is.Name || was.PID != is.PID) {
+	previous := d.chain.Swap(&c).Culprit()
+	culprit := c.Culprit()
+	if culprit != nil && (previous == nil || !culprit.IsSame(previous)) {
 		d.news.Send()
 	}
 }
 
-// symptom returns where the chain begins.
-func (d *Daemon) symptom(f *facts.Facts, v *facts.Verdict, of facts.Symptom) chain.Symptom {
-	sandboxes := of.Operation == cri.OpListPodSandbox || of.Operation == cri.OpPodSandboxStatus
-	s := chain.Symptom{
-		Symptom:    of,
-		RuntimePID: d.sources.PID(), DaemonPID: health.HopPID(f),
-		Pod:    d.pod,
-		Locked: f.At(v.Hop).Evidence.Process,
-		Lasts:  func() bool { return true },
-		OthersAnswered: func() bool { // of.Operation hangs, and Version beside it is answered
-			v := d.version.Load()
-			answered := !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
-			return answered && of.Operation != facts.EveryCall
-		},
+// chainSymptom returns where the chain of a symptom begins.
+func (d *Daemon) chainSymptom(f *facts.Facts, v *facts.Verdict, symptom facts.Symptom) chain.Symptom {
+	sandboxes := symptom.Operation == cri.OpListPodSandbox || symptom.Operation == cri.OpPodSandboxStatus
+	first := stuckSandboxes(f)
+	return chain.Symptom{
+		Symptom:        symptom,
+		RuntimePID:     d.sources.PID(),
+		DaemonPID:      health.HopPID(f),
+		Pod:            d.pod,
+		Locked:         f.At(v.Hop).Evidence.Process,
+		Lasts:          func() bool { return d.symptomLasts(&symptom) },
+		OthersAnswered: func() bool { return symptom.Operation != facts.EveryCall && d.versionAnswered() },
+		Targets:        func() []*cri.Entry { return d.targets(sandboxes, symptom.UID, first) },
 	}
+}
+
+// versionAnswered reports whether Version is answered beside a call that hangs.
+func (d *Daemon) versionAnswered() bool {
+	v := d.version.Load()
+	return !v.Ended.IsZero() && (v.HangsSince.IsZero() || time.Since(v.HangsSince) < sweepGrace)
+}
+
+// symptomLasts reports whether the call of a symptom is still unanswered.
+func (d *Daemon) symptomLasts(symptom *facts.Symptom) bool {
 	switch {
-	case of.IsList():
-		s.Lasts = func() bool {
-			s := d.loop.Snapshot()
-			return s.Relist.PhaseStart.Equal(of.Called) || s.Beside.PhaseStart.Equal(of.Called)
-		}
-	case of.Suspected:
-		s.Lasts = func() bool { return d.inspecting(of.UID, of.Called) }
+	case symptom.IsList():
+		s := d.loop.Snapshot()
+		return s.Relist.PhaseStart.Equal(symptom.Called) || s.Beside.PhaseStart.Equal(symptom.Called)
+	case symptom.Suspected:
+		return d.inspecting(symptom.UID, symptom.Called)
 	}
-	var first []string
-	if c := f.Evidence.Children; c != nil {
-		for _, child := range c.Stuck {
-			first = append(first, child.Sandbox)
-		}
+	return true
+}
+
+// stuckSandboxes returns the ids of the sandboxes whose shims are stuck.
+func stuckSandboxes(f *facts.Facts) (ids []string) {
+	c := f.Evidence.Children
+	if c == nil {
+		return nil
 	}
-	s.Targets = func() []*cri.Entry { return d.targets(sandboxes, of.UID, first) }
-	return s
+	for _, child := range c.Stuck {
+		ids = append(ids, child.Sandbox)
+	}
+	return ids
 }
 
 // inspecting reports whether the call of a pod's inspection is still under way.
 func (d *Daemon) inspecting(uid string, called time.Time) bool {
 	return slices.ContainsFunc(d.loop.Snapshot().Inspections, func(i *relist.Inspection) bool {
-		now, _, _ := i.State()
-		return now.UID == uid && now.CallStart.Equal(called)
+		pod, _, _ := i.State()
+		return pod.UID == uid && pod.CallStart.Equal(called)
 	})
 }
 

@@ -134,5 +134,8 @@ func (l *Link) IsList() bool { return l.Kind == KindCall && strings.HasPrefix(l.
 // IsInspection reports whether a link is a call for the status of a pod or container.
 func (l *Link) IsInspection() bool { return l.Kind == KindCall && strings.HasSuffix(l.Name, "_status") }
 
+// IsSame reports whether two links are of the same thing.
+func (l *Link) IsSame(m *Link) bool { return l.Kind == m.Kind && l.Name == m.Name && l.PID == m.PID }
+
 // Who names the process of a link.
 func (l *Link) Who() string { return fmt.Sprintf("pid %d (%s)", l.PID, l.Name) }

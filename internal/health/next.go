@@ -52,8 +52,12 @@ func stateStep(culprit *facts.Link) string {
 	return ""
 }
 
-// keepsOpen is in the evidence of a process that waits for a pipe to be closed.
-const keepsOpen = " keeps open"
+const (
+	// keepsOpen is in the evidence of a process that waits for a pipe to be closed.
+	keepsOpen = " keeps open"
+	// connectionsOf is in that of one whose descriptors a client has used up.
+	connectionsOf = " are connections of "
+)
 
 // processStep is the step for a process that waits for no other one.
 func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
@@ -74,6 +78,8 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 	case culprit.Kind == facts.KindShim && culprit.State == facts.LinkUnread && !conmon:
 		return fmt.Sprintf("`kill -9 %d` ends the shim that does not answer, and its pod with it, which is made again.",
 			culprit.PID)
+	case waiting.State == facts.LinkPeer && strings.Contains(waiting.Evidence, connectionsOf):
+		return fmt.Sprintf("See why %s keeps its connections; its end frees them: %s.", who, waiting.Evidence)
 	case waiting.State == facts.LinkPeer && strings.Contains(waiting.Evidence, keepsOpen):
 		return fmt.Sprintf("See what %s is: %s. Its end closes the pipe, and the call returns that waits for it.",
 			who, waiting.Evidence)

@@ -25,6 +25,7 @@ func TestFirstStep(t *testing.T) {
 		"a helper's child has the pipe":       {[]facts.Link{call, shim, plugin, child}, "`kill 31`", "kill 30"},
 		"a helper alone":                      {[]facts.Link{call, shim, with(plugin, facts.LinkAsleep)}, "`kill 30`", ""},
 		"a helper waits for a daemon":         {[]facts.Link{call, shim, peer(plugin), daemon}, "Get pid 40 (cni-daemon)", "kill"},
+		"a client that leaks connections":     {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkPeer, Evidence: "60 of its 64 descriptors are connections of pid 40"}, daemon}, "See why pid 40 (cni-daemon) keeps", "kill"},
 		"a daemon that keeps a pipe open":     {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkPeer, Evidence: "reads from pipe:[7], which pid 40 keeps open"}, daemon}, "See what pid 40 (cni-daemon) is", "kill"},
 		"a daemon that is stopped":            {[]facts.Link{call, shim, peer(plugin), with(daemon, facts.LinkStopped)}, "kill -CONT 40", ""},
 		"a shim that reads nothing":           {[]facts.Link{call, with(shim, facts.LinkUnread)}, "kill -9 20", ""},

@@ -3,8 +3,10 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/chain"
@@ -23,8 +25,12 @@ const (
 	// killed process. idleLimit is the same for a peer that merely sleeps, and for a pipe.
 	limit     = 10 * time.Second
 	idleLimit = 30 * time.Second
+	// againAfter is the time until it is looked up again whose an obligation is.
+	againAfter = time.Minute
 	// passTimeout limits one pass.
 	passTimeout = 5 * time.Second
+	// maxAges bounds the ages that are kept over a restart.
+	maxAges = 64
 	// maxFindings bounds the findings, the oldest first.
 	maxFindings = 4
 )
@@ -35,10 +41,10 @@ type Options struct {
 	SysFS string
 	// PIDs returns the runtime's process, and those of the hops behind it; 0 for an unknown one.
 	PIDs func() []int
-	// Socket returns the path of the runtime's socket.
-	Socket func() string
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
 	Pod func(id string) string
+	// Begun is since when something was owed to the plegd before, as Ages had it.
+	Begun map[string]time.Time
 	// Clock returns the time; nil for the system's.
 	Clock func() time.Time
 }
@@ -50,7 +56,10 @@ type Ledger struct {
 	owed map[identity]*obligation
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
-	passed  bool // the first pass has ended: what is found from now on is new
+	ages    atomic.Pointer[map[string]time.Time]
+	// pipesDue is when the descriptors of the runtime are read again.
+	pipesDue time.Time
+	passed   bool // the first pass has ended: what is found from now on is new
 }
 
 // identity tells obligations apart over passes and restarts of plegd.
@@ -59,6 +68,9 @@ type identity struct {
 	id   uint64 // a socket's cookie, a pipe's inode, a process's start
 	pid  int    // of a process, else 0
 }
+
+// String is the key of Ages.
+func (id identity) String() string { return fmt.Sprintf("%s %d %d", id.kind, id.id, id.pid) }
 
 // kind is what is owed.
 type kind string
@@ -75,10 +87,11 @@ type obligation struct {
 	identity
 
 	begun    time.Time
-	known    bool   // it was there in the first pass: it may be so by design
-	amount   uint32 // bytes or connections
-	waiter   int    // the process of the runtime's, or a shim, to which it is owed; 0 while not known
-	debtor   int    // the process that owes it; 0 while not known
+	known    bool      // it was there in the first pass: it may be so by design
+	due      time.Time // when it is looked up whose it is
+	amount   uint32    // bytes or connections
+	waiter   int       // the process of the runtime's, or a shim, to which it is owed; 0 while not known
+	debtor   int       // the process that owes it; 0 while not known
 	socket   proc.Socket
 	name     string // of the socket or pipe
 	evidence string // how the waiter waits
@@ -99,10 +112,21 @@ func New(o Options) *Ledger {
 
 // Next is how long to wait until the next pass.
 func (l *Ledger) Next() time.Duration {
-	if len(l.owed) > 0 {
+	if l.isUrgent() {
 		return owedInterval
 	}
 	return interval
+}
+
+// isUrgent reports whether something is owed to the runtime. What is merely unread at the moment of
+// a pass, as often on a busy node, is not.
+func (l *Ledger) isUrgent() bool {
+	for _, o := range l.owed {
+		if o.waiter != 0 && o.debtor != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Pass looks for obligations, and returns what those lead to that are old enough.
@@ -119,7 +143,29 @@ func (l *Ledger) Pass(ctx context.Context) []facts.Finding {
 	p.pipes(limited)
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
+	l.publishAges(p)
 	return p.findings(ctx)
+}
+
+// Ages returns since when each obligation exists that is old and was not there before plegd: what a
+// restart of plegd should not forget. It may be called by any goroutine.
+func (l *Ledger) Ages() map[string]time.Time {
+	ages := l.ages.Load()
+	if ages == nil {
+		return nil
+	}
+	return *ages
+}
+
+// publishAges makes the result of Ages after a pass.
+func (l *Ledger) publishAges(p *pass) {
+	ages := map[string]time.Time{}
+	for id, o := range l.owed {
+		if !o.known && p.age(o) >= limit && len(ages) < maxAges {
+			ages[id.String()] = o.begun
+		}
+	}
+	l.ages.Store(&ages)
 }
 
 // livePIDs returns the known processes of the runtime and of the hops behind it.
@@ -141,8 +187,12 @@ func (p *pass) keep(found obligation) *obligation {
 	p.seen[found.identity] = true
 	o, ok := p.owed[found.identity]
 	if !ok || found.amount < o.amount {
-		found.begun = cmp.Or(found.begun, p.moment)
-		found.known = !p.passed
+		begun, restored := p.Begun[found.String()]
+		found.known = !p.passed && !restored
+		if ok || !restored {
+			begun = p.moment
+		}
+		found.begun = begun
 		found.explorer = chain.New(p.Table, p.SysFS, nil)
 		p.owed[found.identity] = &found
 		return &found
@@ -150,6 +200,15 @@ func (p *pass) keep(found obligation) *obligation {
 	o.amount = found.amount
 	o.socket = found.socket
 	return o
+}
+
+// isDue reports whether it is time to look up whose an old obligation is, and counts it as done.
+func (p *pass) isDue(o *obligation) bool {
+	if p.age(o) < limit || p.moment.Before(o.due) {
+		return false
+	}
+	o.due = p.moment.Add(againAfter)
+	return true
 }
 
 // age is how long something has been owed.

@@ -75,7 +75,7 @@ func TestKilled(t *testing.T) {
 			now := time.Now()
 			l := New(Options{
 				Table: proc.NewTable(node(t, tt.processes)), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
-				Socket: func() string { return "/run/x.sock" }, Clock: func() time.Time { return now },
+				Clock: func() time.Time { return now },
 			})
 			l.Pass(t.Context())
 			now = now.Add(tt.later)
@@ -97,7 +97,6 @@ func TestKilled(t *testing.T) {
 func BenchmarkPass(b *testing.B) {
 	l := New(Options{
 		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} },
-		Socket: func() string { return "/run/x.sock" },
 	})
 	for b.Loop() {
 		l.Pass(b.Context())

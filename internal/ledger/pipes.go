@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,26 +21,43 @@ const standardFDs = 3
 // pipes notes the pipes that the runtime, or a hop behind it, reads and that only strangers keep
 // open, as a daemon does that a CNI plugin has left: the call ends when they are closed.
 func (p *pass) pipes(ctx context.Context) {
+	if p.moment.Before(p.pipesDue) && !p.owesPipe() {
+		return
+	}
+	p.pipesDue = p.moment.Add(idleLimit)
 	present := map[identity]bool{}
 	for _, pid := range p.pids {
-		_ = proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool { // one that is gone has none
+		_ = proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool { // a process that is gone has none
 			id, ok := pipeIdentity(leads)
-			if !ok || fd < standardFDs {
-				return true
-			}
-			present[id] = true
-			if !p.settled[id] && reads(proc.ReadFDInfo(p.Table.ProcFS, pid, fd)) {
-				o := p.keep(obligation{identity: id, waiter: pid, name: leads})
-				p.resolvePipe(ctx, o)
+			if ok && fd >= standardFDs {
+				present[id] = true
+				p.readPipe(ctx, pid, fd, id, leads)
 			}
 			return ctx.Err() == nil
 		})
 	}
-	for id := range p.settled {
-		if !present[id] {
-			delete(p.settled, id)
+	maps.DeleteFunc(p.settled, func(id identity, _ bool) bool { return !present[id] })
+}
+
+// readPipe notes a pipe that a process has open, if it reads from it.
+func (p *pass) readPipe(ctx context.Context, pid, fd int, id identity, name string) {
+	if p.settled[id] || !reads(proc.ReadFDInfo(p.Table.ProcFS, pid, fd)) {
+		return
+	}
+	o := p.keep(obligation{identity: id, waiter: pid, name: name})
+	if p.isDue(o) || !p.passed {
+		p.resolvePipe(ctx, o)
+	}
+}
+
+// owesPipe reports whether a pipe is read that may be a stranger's.
+func (p *pass) owesPipe() bool {
+	for id := range p.owed {
+		if id.kind == openPipe {
+			return true
 		}
 	}
+	return false
 }
 
 // pipeIdentity decodes pipe:[123], what a pipe's descriptor is a link to.
@@ -55,9 +73,6 @@ func reads(info proc.FDInfo) bool { return info.Flags&unix.O_ACCMODE == unix.O_R
 // resolvePipe finds who keeps a pipe open that has been read from for long. One of the runtime's
 // own, or of its children, is none of a stranger's.
 func (p *pass) resolvePipe(ctx context.Context, o *obligation) {
-	if p.age(o) < idleLimit && p.passed {
-		return
-	}
 	all, err := p.Table.Processes(ctx, owedTableAge)
 	if err != nil {
 		return

@@ -11,7 +11,7 @@ import (
 // the kernel, or their PID namespace has a member that does.
 func (p *pass) processes(ctx context.Context) {
 	age := tableAge
-	if len(p.owed) > 0 {
+	if p.isUrgent() {
 		age = owedTableAge
 	}
 	all, err := p.Table.Processes(ctx, age)

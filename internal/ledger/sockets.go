@@ -20,37 +20,52 @@ const (
 	maxListeners = 8
 )
 
+// dump holds the stream sockets of the node.
+type dump struct {
+	byInode         map[uint32]proc.Socket
+	unread, waiting []proc.Socket // connected ones with bytes to read, and listeners with connections
+}
+
+// add adds a socket.
+func (d *dump) add(s proc.Socket) {
+	if s.Kind != unix.SOCK_STREAM {
+		return
+	}
+	d.byInode[s.Inode] = s
+	switch {
+	case s.RQueue == 0:
+	case s.State == proc.Listening:
+		d.waiting = append(d.waiting, s)
+	default:
+		d.unread = append(d.unread, s)
+	}
+}
+
 // sockets notes the streams whose bytes are not read, and the listeners that do not accept.
 func (p *pass) sockets(ctx context.Context) {
-	byInode := map[uint32]proc.Socket{}
-	var unread, waiting []proc.Socket
-	err := proc.EachSocket(ctx, 1<<proc.Established|1<<proc.Listening, func(s proc.Socket) {
-		switch {
-		case s.Kind != unix.SOCK_STREAM:
-			return
-		case s.State == proc.Listening && s.RQueue > 0:
-			waiting = append(waiting, s)
-		case s.State == proc.Established && s.RQueue > 0:
-			unread = append(unread, s)
-		}
-		byInode[s.Inode] = s
-	})
-	if err != nil || len(unread)+len(waiting) == 0 {
+	d := &dump{byInode: map[uint32]proc.Socket{}}
+	err := proc.EachSocket(ctx, 1<<proc.Established|1<<proc.Listening, d.add)
+	if err != nil {
 		return
 	}
 	family := &family{pass: p}
-	for _, s := range unread {
-		o := p.keep(obligation{identity: identity{kind: unreadBytes, id: s.Cookie}, amount: s.RQueue, socket: s})
-		if p.age(o) >= limit {
-			p.resolveUnread(ctx, o, byInode[s.Peer], family)
+	for _, s := range d.unread {
+		o := p.keepSocket(unreadBytes, s)
+		if o.waiter != 0 || p.isDue(o) {
+			p.resolveUnread(ctx, o, d.byInode[s.Peer], family)
 		}
 	}
-	for _, s := range waiting {
-		o := p.keep(obligation{identity: identity{kind: unaccepted, id: s.Cookie}, amount: s.RQueue, socket: s})
-		if p.age(o) >= limit {
+	for _, s := range d.waiting {
+		o := p.keepSocket(unaccepted, s)
+		if o.waiter != 0 || p.isDue(o) {
 			p.resolveUnaccepted(ctx, o, family)
 		}
 	}
+}
+
+// keepSocket notes what a socket shows.
+func (p *pass) keepSocket(what kind, s proc.Socket) *obligation {
+	return p.keep(obligation{identity: identity{kind: what, id: s.Cookie}, amount: s.RQueue, socket: s})
 }
 
 // resolveUnread finds who has sent what is not read, and who does not read it. A server waits
@@ -59,12 +74,15 @@ func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Soc
 	if isLog(sender.Name) || isLog(o.socket.Name) {
 		return
 	}
+	isServer := sender.Name != "" && !isPluginSocket(sender.Name)
 	isFull := o.amount >= fullStream || sender.WQueue >= fullBuffer
-	if sender.Name == p.Socket() && !isFull {
+	if isServer && !isFull {
 		o.waiter = 0
 		return
 	}
-	o.waiter = family.holder(sender.Inode)
+	if o.waiter == 0 {
+		o.waiter = family.holder(sender.Inode)
+	}
 	if o.waiter == 0 {
 		return
 	}
@@ -105,6 +123,10 @@ func (p *pass) resolveDebtor(ctx context.Context, o *obligation, inode uint32) {
 		o.debtor = 0
 	}
 }
+
+// isPluginSocket reports whether a server sends requests over its socket, and waits for the clients'
+// answers: the node resource interface does.
+func isPluginSocket(name string) bool { return slices.Contains(strings.Split(name, "/"), "nri") }
 
 // isLog reports whether a socket is one to which logs are written: nobody waits for its reader.
 func isLog(name string) bool {

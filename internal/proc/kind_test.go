@@ -41,7 +41,8 @@ func TestIsHelper(t *testing.T) {
 			t.Errorf("%s: %t, want %t", name, got, tt.want)
 		}
 	}
-	if waits := (Process{Comm: "containerd-shim", State: 'D', Start: old}); !IsHelper(waits, shim, nil) || IsHelper(waits, runtime, nil) {
+	waits := Process{Comm: "containerd-shim", State: 'D', Start: old}
+	if !IsHelper(waits, shim, nil) || IsHelper(waits, runtime, nil) {
 		t.Error("a shim's child that cannot begin its program is a helper, a shim of the runtime is none")
 	}
 }

@@ -306,8 +306,8 @@ func IsHelper(p, parent Process, args []string) bool {
 	nri := func(arg string) bool { return path.IsAbs(arg) && strings.Contains(arg, "/nri/") }
 	switch {
 	case p.Kind() == KindShim:
-		return IsShimCommand(args) || p.Comm == parent.Comm && p.State == 'D'
-	case p.Comm == parent.Comm: // a child that cannot begin its program
+		return IsShimCommand(args) || p.Comm == parent.Comm && p.State == 'D' // it cannot begin its program
+	case p.Comm == parent.Comm: // likewise
 		return true
 	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
 		slices.Contains(args, "exec"), slices.ContainsFunc(args[:min(len(args), 2)], nri):

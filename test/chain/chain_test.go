@@ -91,6 +91,8 @@ var waits = []struct {
 	{name: "socket, no answer", processes: []string{listens + answers, connects + asks}},
 	{name: "socket, not read", processes: []string{listens + `accept(C,S); sleep 1000`, connects + `print "ready\n"; while (1) { syswrite(S,"x" x 4096) }`}, state: facts.LinkUnread},
 	{name: "socket, not accepted", processes: []string{listens + `sleep 1000`, connects + asks}},
+	{name: "socket, not accepted beside another one", processes: []string{strings.ReplaceAll(listens, "[0]", "[1]") + `sleep 1000`, strings.ReplaceAll(connects, "[0]", "[1]") + sleeps,
+		listens + `sleep 1000`, connects + asks}, ends: 2},
 	{name: "socket, full queue", processes: []string{strings.Replace(listens, "S,5", "S,0", 1) + `sleep 1000`, `print "ready\n"; while (1) { ` + strings.ReplaceAll(connects, "(S,", "($s[$i],") + `$i++ }`}},
 	{name: "TCP, no answer", processes: []string{listensTCP + answers, connectsTCP + asks}},
 	{name: "TCP, not accepted", processes: []string{listensTCP + `sleep 1000`, connectsTCP + asks}},
@@ -227,6 +229,80 @@ func TestChildren(t *testing.T) {
 	agent.endFirst(t)
 	agent.stop(t)
 	want{pids: []int{parent.pid, childOf(t, parent.pid), agent.pid}, state: facts.LinkStopped}.check(t, walked(t, parent.pid))
+}
+
+// TestPipeOfAHelper: a helper of many threads waits for the pipe that somebody else keeps open; one
+// whose pipe the runtime itself has waits for nobody else.
+func TestPipeOfAHelper(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		r, w, err := os.Pipe()
+		lab.Must(t, err)
+		t.Cleanup(func() { _ = w.Close() })
+		reader := exec.Command("/proc/self/exe")
+		reader.Env = append(os.Environ(), modeEnv+"=pipe")
+		reader.ExtraFiles = []*os.File{r}
+		helper := start(t, reader)
+		lab.Must(t, r.Close())
+		expected := want{pids: []int{helper.pid}, kind: facts.KindHelper, state: facts.LinkAsleep}
+		if !own {
+			writer := exec.Command("perl", "-e", `$|=1; print "ready\n"; sleep 1000`)
+			writer.ExtraFiles = []*os.File{w}
+			expected = want{pids: []int{helper.pid, start(t, writer).pid}, kind: facts.KindHelper, state: facts.LinkAsleep}
+			lab.Must(t, w.Close())
+		}
+		helper.asleep(t)
+		e := walk.New(proc.NewTable("/proc"), "/sys", nil)
+		expected.check(t, e.Explore(t.Context(), walk.Symptom{Symptom: facts.Symptom{Process: helper.pid}, RuntimePID: os.Getpid()}))
+	}
+}
+
+// TestGreedyClient: of a server without a free descriptor, the client that has half of them is named;
+// none is where two have a third each, or where descriptors are free.
+func TestGreedyClient(t *testing.T) {
+	const accepts = `socket(S,AF_UNIX,SOCK_STREAM,0); bind(S,sockaddr_un($ARGV[0])) or die; listen(S,50); print "ready\n"; for (1..20) { accept($c[$_],S) } sleep 1000`
+	const leaks = `for (1..%d) { socket($s[$_],AF_UNIX,SOCK_STREAM,0); connect($s[$_],sockaddr_un($ARGV[0])) or die } ` + sleeps
+	for name, tt := range map[string]struct {
+		clients []int
+		limit   int
+		named   bool
+	}{
+		"one client": {[]int{17, 3}, 24, true}, "two clients": {[]int{10, 10}, 24, false}, "descriptors are free": {[]int{17, 3}, 100, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := socketPath(t)
+			server := perl(t, accepts, path)
+			var clients []*process
+			for _, n := range tt.clients {
+				clients = append(clients, perl(t, fmt.Sprintf(leaks, n), path))
+			}
+			server.asleep(t)
+			w := walk.New(proc.NewTable("/proc"), "/sys", nil)
+			c := w.Explore(t.Context(), walk.Symptom{
+				Symptom: facts.Symptom{Process: server.pid},
+				Locked:  &facts.Process{PID: server.pid, Alive: true, OpenFDs: 24, MaxFDs: tt.limit},
+			})
+			culprit := server.pid
+			if tt.named {
+				culprit = clients[0].pid
+			}
+			if c.Culprit() == nil || c.Culprit().PID != culprit {
+				t.Errorf("want pid %d: %s", culprit, text(c))
+			}
+		})
+	}
+}
+
+// TestThreadsOfOneMount: of threads that wait for one mount in different kernel functions, the mount
+// and its server are named once.
+func TestThreadsOfOneMount(t *testing.T) {
+	dir := socketPath(t)
+	lab.Must(t, os.Mkdir(dir, 0o755))
+	server := program(t, "fuse", dir)
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	reader := program(t, "opens", dir)
+	server.endFirst(t)
+	reader.asleep(t)
+	want{pids: []int{reader.pid, server.pid}, state: facts.LinkAsleep}.check(t, walked(t, reader.pid))
 }
 
 // TestYoungChild: of a script that runs one short program after the other, the script is named.

@@ -3,9 +3,9 @@
 package chain
 
 import (
-	"cmp"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,21 +30,24 @@ const (
 // the pass that counts, reason what is found then, at the end of a chain to the second.
 var obligations = []struct {
 	name, runtime, peer string
-	socket              string // the runtime's, by its own path where empty
+	nri                 bool // the runtime's socket is that of its plugins
 	stops               bool
 	known               bool // it was so before the ledger
+	restarts            bool // another ledger begins within it
 	later               time.Duration
 	reason              string
 }{
-	{name: "a stopped plugin", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+	{name: "a stopped plugin", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, nri: true,
 		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
-	{name: "a plugin that was stopped before", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+	{name: "a plugin that was stopped before", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, nri: true,
 		stops: true, known: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
-	{name: "a plugin that is stopped for a moment", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+	{name: "a plugin that is stopped for a moment", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, nri: true,
 		stops: true, later: 9 * time.Second},
-	{name: "a plugin that does not read", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+	{name: "a plugin that does not read", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, nri: true,
 		later: 31 * time.Second, reason: "RuntimePeerStuck"},
-	{name: "a peer that never reads", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, socket: "/run/cri.sock",
+	{name: "a plugin that does not read, over a restart of plegd", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, nri: true,
+		restarts: true, later: 31 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a peer that never reads", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, nri: true,
 		known: true, later: time.Hour},
 	{name: "a stopped client of events", runtime: strings.ReplaceAll(sends, "%LEN%", "65536"), peer: connects + sleeps,
 		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
@@ -57,7 +60,11 @@ func TestObligations(t *testing.T) {
 	for _, tt := range obligations {
 		t.Run(tt.name, func(t *testing.T) {
 			paths := []string{socketPath(t), socketPath(t)}
-			b := book{pid: os.Getpid(), socket: cmp.Or(tt.socket, paths[0]), now: time.Now()}
+			if tt.nri {
+				paths[0] = filepath.Join(filepath.Dir(paths[0]), "nri", "nri.sock")
+				lab.Must(t, os.Mkdir(filepath.Dir(paths[0]), 0o755))
+			}
+			b := book{pid: os.Getpid(), now: time.Now()}
 			l := b.ledger()
 			if !tt.known {
 				l.Pass(t.Context())
@@ -77,6 +84,11 @@ func TestObligations(t *testing.T) {
 			b.pid = runtime.pid
 			l.Pass(t.Context())
 			b.now = b.now.Add(tt.later)
+			if tt.restarts {
+				l.Pass(t.Context())
+				b.begun = l.Ages()
+				l = b.ledger()
+			}
 			checkFinding(t, l.Pass(t.Context()), tt.reason, peer.pid)
 		})
 	}
@@ -84,15 +96,15 @@ func TestObligations(t *testing.T) {
 
 // book is what a ledger is told.
 type book struct {
-	pid    int
-	socket string
-	now    time.Time
+	pid   int
+	now   time.Time
+	begun map[string]time.Time
 }
 
 func (b *book) ledger() *ledger.Ledger {
 	return ledger.New(ledger.Options{
 		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{b.pid} },
-		Socket: func() string { return b.socket }, Clock: func() time.Time { return b.now },
+		Clock: func() time.Time { return b.now }, Begun: b.begun,
 	})
 }
 

@@ -79,6 +79,22 @@ func helper(mode string, args []string) error {
 		go func() { _, _ = os.Open(args[0]) }()
 		ready()
 		select {}
+	case "opens": // threads of its own open, make and remove a file of a directory
+		threads()
+		go func() { _, _ = os.Open(args[0] + "/file") }()
+		go func() { _ = os.Mkdir(args[0]+"/made", 0o755) }()
+		go func() { _ = os.Remove(args[0] + "/removed") }()
+		ready()
+		select {}
+	case "pipe": // reads from its first descriptor after the usual ones, by epoll(7)
+		threads()
+		if err := unix.SetNonblock(3, true); err != nil {
+			return err
+		}
+		r := os.NewFile(3, "pipe")
+		ready()
+		_, _ = r.Read(make([]byte, 1))
+		return nil
 	case "terminal": // makes one, and a link to its other end
 		return terminal(args[0])
 	case "supervise":
