@@ -109,7 +109,7 @@ func TestStepsRepeatNoNext(t *testing.T) {
 // TestParts: only what can be run is a command.
 func TestParts(t *testing.T) {
 	for text, want := range map[string]bool{
-		"kill -CONT 13": true, "ps aux --sort -rss | head": true, "systemctl status containerd": true,
+		"kill -CONT 13": true, "echo THAWED >/sys/fs/cgroup/x": true, "crictl inspect CONTAINER": false, "ps aux --sort -rss | head": true, "systemctl status containerd": true,
 		"pipe_write": false, "--runtime-endpoint": false, "memory.events": false, "State: T": false, "LimitNOFILE=1048576": false,
 	} {
 		if got := parts("see `" + text + "`."); len(got) != 3 || got[1].Command != want || !got[1].Code {

@@ -92,8 +92,17 @@ type part struct {
 	Code, Command bool
 }
 
-// runnable is the begin of a command, unlike that of a name or a flag. A command has arguments.
-var runnable = regexp.MustCompile(`^[a-z][a-z0-9._-]* [^ ]`)
+var (
+	// runnable is the begin of a command, unlike that of a name or a flag. A command has arguments.
+	runnable = regexp.MustCompile(`^[a-z][a-z0-9._-]* [^ ]`)
+	// placeholder is a word that a person replaces first.
+	placeholder = regexp.MustCompile(`(^|[ /<])(CONTAINER|POD|PID|ID|NODE|NAME|UNIT|SOCKET)([ />]|$)`)
+)
+
+// isCommand reports whether a text can be run as it is.
+func isCommand(text string) bool {
+	return runnable.MatchString(text) && !placeholder.MatchString(text)
+}
 
 // parts splits a text at the backticks around its commands.
 func parts(s string) (out []part) {
@@ -103,7 +112,7 @@ func parts(s string) (out []part) {
 			text = strings.TrimLeft(text, ":,; ")
 		}
 		if text != "" {
-			out = append(out, part{Text: text, Code: code, Command: code && runnable.MatchString(text)})
+			out = append(out, part{Text: text, Code: code, Command: code && isCommand(text)})
 		}
 	}
 	return out
