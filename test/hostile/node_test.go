@@ -35,9 +35,8 @@ func TestStateDirectory(t *testing.T) {
 	}{
 		"missing, and cannot be made": {nil, cannot},
 		"a file":                      {func(t *testing.T, dir string) { lab.Must(t, os.Remove(dir)); write(t, dir, "") }, cannot},
-		"full":                        {func(t *testing.T, dir string) { lab.Must(t, os.Symlink("/dev/full", dir+"/last-seen.json.tmp")) }, "no space left on device"},
-		// The other end is never opened.
-		"hangs": {func(t *testing.T, dir string) { fifo(t, dir+"/last-seen.json.tmp") }, "no answer within 10s"},
+		"with a directory in the way": {func(t *testing.T, dir string) { write(t, dir+"/draft.tmp/x", "") }, cannot},
+		"writable by others":          {func(t *testing.T, dir string) { lab.Must(t, os.Chmod(dir, 0o777)) }, cannot},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
