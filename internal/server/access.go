@@ -55,6 +55,9 @@ func overLoopback(r *http.Request) bool {
 			return false
 		}
 	}
+	if !r.ProtoAtLeast(1, 1) {
+		return false // as nginx asks by default, which adds no header
+	}
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !client.Addr().Unmap().IsLoopback() {
 		return false

@@ -37,12 +37,15 @@ func TestOverLoopback(t *testing.T) {
 		{"another host", "10.0.0.7:4711", "localhost:20290", "", false},
 		{"a page of another site", "127.0.0.1:4711", "evil.example:20290", "", false},
 		{"a proxy here", "127.0.0.1:4711", "localhost:20290", "X-Forwarded-For", false},
+		{"a proxy here that adds no header", "127.0.0.1:4711", "localhost:20290", "HTTP/1.0", false},
 		{"a claim to be local", "10.0.0.7:4711", "localhost", "Forwarded", false},
 		{"an empty claim", "127.0.0.1:4711", "localhost", "X-Real-IP", false},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.RemoteAddr, r.Host = tt.from, tt.host
-		if tt.header != "" {
+		if tt.header == "HTTP/1.0" {
+			r.ProtoMinor = 0
+		} else if tt.header != "" {
 			r.Header.Set(tt.header, map[bool]string{true: "for=127.0.0.1", false: ""}[tt.header == "Forwarded"])
 		}
 		if got := overLoopback(r); got != tt.want {
