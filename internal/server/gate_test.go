@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -285,4 +286,30 @@ func TestProbesNeedNoCredentials(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestHTTP2: a client such as Prometheus speaks HTTP/2 over TLS, unless the file forbids it.
+func TestHTTP2(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, dir)
+	file := filepath.Join(dir, "web.yml")
+	l := listen(t)
+	write(t, file, tlsPart)
+	startWeb(t, file, nil, l)
+	for config, want := range map[string]int{tlsPart: 2, tlsPart + "http_server_config:\n  http2: false\n": 1} {
+		write(t, file, config)
+		transport := &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true,
+		}
+		for _, path := range []string{view.PathMetrics, view.PathHealthy} {
+			response, err := (&http.Client{Transport: transport}).Get("https://" + l.Addr().String() + path)
+			must.Do(t, err)
+			_, _ = io.Copy(io.Discard, response.Body)
+			_ = response.Body.Close()
+			if response.ProtoMajor != want || response.StatusCode != http.StatusOK {
+				t.Errorf("%q: %s: %s %s, want HTTP/%d", config, path, response.Proto, response.Status, want)
+			}
+		}
+		transport.CloseIdleConnections()
+	}
 }
