@@ -234,8 +234,9 @@ func (d *Daemon) serve(build exporter.Build) {
 		d.readies = append(d.readies, s.Ready())
 	}
 	if len(d.cfg.WebListenAddresses)+len(d.cfg.WebListeners) > 0 {
+		access := server.RootOrAuthenticated(proc.TCPOwner)
 		add("web", server.NewWebServer(d.cfg.WebListenAddresses, d.cfg.WebListeners, d.cfg.WebConfigFile,
-			handler(server.RootOrAuthenticated(proc.TCPOwner)), d.metrics.ConnectionRefused, d.log))
+			handler(access), access, d.metrics.ConnectionRefused, d.log))
 	}
 	if d.cfg.ControlSocket != "" {
 		add("control", server.NewControlServer(d.cfg.ControlSocket, handler(server.FullAccess), d.log))

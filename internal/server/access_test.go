@@ -75,7 +75,7 @@ func TestRootOnly(t *testing.T) {
 	} {
 		l := listen(t)
 		h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) { o.Access = RootOrAuthenticated(tt.owner) })
-		start(t, NewWebServer(nil, []net.Listener{l}, "", h, func() {}, newLogRecorder().log))
+		start(t, NewWebServer(nil, []net.Listener{l}, "", h, nobody, func() {}, newLogRecorder().log))
 		if got := seenAs(t, tt.uid, l.Addr().String()); got != tt.want {
 			t.Errorf("%s sees: %s, want %s", name, got, tt.want)
 		}

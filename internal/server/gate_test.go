@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -83,7 +84,7 @@ func TestHealthIsReserved(t *testing.T) {
 			var refused atomic.Int64
 			l := listen(t)
 			h := testHandler(viewtest.NewSource(viewtest.Healthy()), false)
-			start(t, NewWebServer(nil, []net.Listener{l}, file, h, func() { refused.Add(1) }, log.log))
+			start(t, NewWebServer(nil, []net.Listener{l}, file, h, nobody, func() { refused.Add(1) }, log.log))
 			scrape := "http://prometheus:secret@" + l.Addr().String() + view.PathMetrics
 			probe(t, scrape)
 			ctx, cancel := context.WithCancel(t.Context())
@@ -146,7 +147,14 @@ func TestRequestLimits(t *testing.T) {
 	if n := strings.Count(string(answers), "HTTP/1.1 200"); n == 0 || n > maxConnRequests {
 		t.Errorf("%d pipelined requests were answered, want at most %d", n, maxConnRequests)
 	}
-	limit := new(limits)
+	limit := &limits{trusted: nobody}
+	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	root := &limits{trusted: FullAccess}
+	for range 10 * requestBurst {
+		if root.slow(r) {
+			t.Fatal("a trusted client is slowed down")
+		}
+	}
 	attacker, other := clientOf("192.0.2.1:1"), clientOf("192.0.2.2:1")
 	allowed := 0
 	for range 10 * requestBurst {

@@ -73,6 +73,9 @@ func answer(h http.Handler, path string) *httptest.ResponseRecorder {
 	return w
 }
 
+// nobody trusts no client.
+func nobody(*http.Request) bool { return false }
+
 // start runs a server until the test ends, or until stop is called.
 func start(t *testing.T, s *Server) (stop func()) {
 	t.Helper()

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -14,7 +13,7 @@ import (
 
 const (
 	// requestRate and requestBurst bound the requests of one client a second, of clients
-	// that have not logged in: a scrape or a page takes some milliseconds of CPU time, which plegd needs to
+	// that have not logged in and are not root on the node: a scrape or a page takes some milliseconds of CPU time, which plegd needs to
 	// measure the runtime.
 	requestRate  = 50
 	requestBurst = 100
@@ -32,8 +31,10 @@ const (
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// limits bounds the requests of each client.
+// limits bounds the requests of each client that is not trusted.
 type limits struct {
+	trusted Access
+
 	mu       sync.Mutex
 	limiters map[netip.Prefix]*rate.Limiter
 }
@@ -56,12 +57,13 @@ func (l *limits) allow(client netip.Prefix) bool {
 	return limiter.Allow()
 }
 
-// slow waits for refusalDelay if a client asks too often, and reports whether it does.
-func (l *limits) slow(ctx context.Context, client netip.Prefix) bool {
-	if l.allow(client) {
+// slow waits for refusalDelay if the client of a request asks too often, and reports whether it
+// does.
+func (l *limits) slow(r *http.Request) bool {
+	if l.allow(clientOf(r.RemoteAddr)) || l.trusted(r) {
 		return false
 	}
-	bounded.Sleep(ctx, refusalDelay)
+	bounded.Sleep(r.Context(), refusalDelay)
 	return true
 }
 

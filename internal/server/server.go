@@ -168,9 +168,9 @@ func sampled(log *zap.Logger) *zap.Logger {
 
 // NewWebServer returns a server of h over TCP, at the addresses of --web.listen-address
 // and at systemd's listeners. configFile is --web.config.file. All have been validated.
-// refused is called for each connection that is closed because there are too many.
+// trusted clients may ask as often as they like; refused is called for each connection that is closed because there are too many.
 func NewWebServer(addresses []string, listeners []net.Listener, configFile string, h http.Handler,
-	refused func(), log *zap.Logger) *Server {
+	trusted Access, refused func(), log *zap.Logger) *Server {
 	var endpoints []*endpoint
 	for _, l := range listeners {
 		handed := func(context.Context) (net.Listener, error) { return l, nil }
@@ -184,7 +184,7 @@ func NewWebServer(addresses []string, listeners []net.Listener, configFile strin
 	}
 	file := &webFile{path: configFile}
 	return &Server{
-		what: "web address", web: file, refused: refused, handler: file.guard(h, log), log: log, endpoints: endpoints,
+		what: "web address", web: file, refused: refused, handler: file.guard(h, trusted, log), log: log, endpoints: endpoints,
 		retry: retryInterval, ready: make(chan struct{}),
 	}
 }

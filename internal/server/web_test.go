@@ -45,7 +45,7 @@ func startWeb(t *testing.T, file string, addresses []string, listeners ...net.Li
 			return RootOrAuthenticated(proc.TCPOwner)(r)
 		}
 	})
-	s = NewWebServer(addresses, listeners, file, h, func() {}, log.log)
+	s = NewWebServer(addresses, listeners, file, h, nobody, func() {}, log.log)
 	s.retry = 20 * time.Millisecond
 	return start(t, s), s, log
 }

@@ -158,16 +158,17 @@ func (s *webSettings) serverTLS() (*tls.Config, error) {
 type authenticated struct{}
 
 // guard asks the clients of next for what the file demands. The health endpoints are answered
-// before it, and by plain HTTP too, so that a probe needs no credentials.
-func (f *webFile) guard(next http.Handler, log *zap.Logger) http.Handler {
+// before it, and by plain HTTP too, so that a probe needs no credentials. trusted clients may ask
+// as often as they like.
+func (f *webFile) guard(next http.Handler, trusted Access, log *zap.Logger) http.Handler {
 	known := newPasswords()
-	limit := new(limits)
+	limit := &limits{trusted: trusted}
 	log = sampled(log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		closeSpent(w, r)
 		switch r.URL.Path {
 		case view.PathHealthy, view.PathReady, view.PathHealthz:
-			limit.slow(r.Context(), clientOf(r.RemoteAddr))
+			limit.slow(r)
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -177,7 +178,7 @@ func (f *webFile) guard(next http.Handler, log *zap.Logger) http.Handler {
 			refuse(w, http.StatusInternalServerError)
 			return
 		}
-		if !known.remembers(s.credentials(r)) && limit.slow(r.Context(), clientOf(r.RemoteAddr)) {
+		if !known.remembers(s.credentials(r)) && limit.slow(r) {
 			w.Header().Set("Connection", "close")
 			w.Header().Set("Retry-After", "1")
 			refuse(w, http.StatusTooManyRequests)
