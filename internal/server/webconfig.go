@@ -202,27 +202,31 @@ func (s *webSettings) serve(w http.ResponseWriter, r *http.Request, known *passw
 		w.Header().Set(name, value)
 	}
 	users, certs := s.demands()
-	if users {
-		err := s.login(r, known)
-		if err != nil {
-			bounded.Sleep(r.Context(), refusalDelay)
-		}
-		switch {
-		case errors.Is(err, errPasswordsBusy):
-			w.Header().Set("Retry-After", "1")
-			refuse(w, http.StatusTooManyRequests)
-			return
-		case err != nil:
-			w.Header().Set("WWW-Authenticate", "Basic")
-			refuse(w, http.StatusUnauthorized)
-			return
-		}
+	if users && !s.admits(w, r, known) {
+		return
 	}
 	verified := certs && r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 	if users || verified {
 		r = r.WithContext(context.WithValue(r.Context(), authenticated{}, true))
 	}
 	next.ServeHTTP(w, r)
+}
+
+// admits reports whether the password of a request is right. Otherwise it has refused the request.
+func (s *webSettings) admits(w http.ResponseWriter, r *http.Request, known *passwords) bool {
+	err := s.login(r, known)
+	if err == nil {
+		return true
+	}
+	bounded.Sleep(r.Context(), refusalDelay)
+	if errors.Is(err, errPasswordsBusy) {
+		w.Header().Set("Retry-After", "1")
+		refuse(w, http.StatusTooManyRequests)
+		return false
+	}
+	w.Header().Set("WWW-Authenticate", "Basic")
+	refuse(w, http.StatusUnauthorized)
+	return false
 }
 
 // login checks the password of a request.
