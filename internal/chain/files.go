@@ -18,9 +18,6 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// maxMounts bounds the table of mounts of a process, in bytes.
-const maxMounts = 8 << 20
-
 // fileWait adds the wait of a thread in the kernel for a file system: which file, on which
 // mount, and the process that serves it.
 func (f *waiting) fileWait(ctx context.Context, t thread) {
@@ -185,9 +182,7 @@ func (f *waiting) backingOf(mount proc.Mount) (file string, below proc.Mount, ok
 // system call, else the only one whose server it may wait for.
 func (f *waiting) mountOf(t thread) (path string, mount proc.Mount, ok bool) {
 	if f.mounts == nil {
-		var b []byte
-		b, f.mountsErr = f.table.ReadSlow(proc.Path(f.procfs, f.pid, "mountinfo"), maxMounts)
-		f.mounts = proc.ParseMounts(b)
+		f.mounts, f.mountsErr = f.table.Mounts(context.Background(), f.pid)
 	}
 	fd := t.call.FD()
 	if t.call.File != "" && fd >= 0 {

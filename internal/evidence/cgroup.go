@@ -47,7 +47,7 @@ type counters map[string]uint64
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[facts.Cgroup] {
 	c := &cgroupSource{pid: pid, tree: proc.NewCgroupTree(procfs, sysfs)}
 	return NewWatch(Spec[facts.Cgroup]{
-		Name: name, Every: 1, Calm: 3, Timeout: 500 * time.Millisecond,
+		Name: name, Every: 1, Calm: 4, Timeout: 500 * time.Millisecond,
 		Gather: c.gather, Store: func(e *facts.Evidence, v *facts.Cgroup) { e.Cgroup = v },
 	})
 }

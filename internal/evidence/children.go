@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -28,10 +27,9 @@ const (
 type childrenSource struct {
 	*hop // the runtime
 	// socket returns the path by which shims are started for it. changes counts the relists
-	// that found a pod changed. calm reports whether all is well.
+	// that found a pod changed.
 	socket  func() string
 	changes func() uint64
-	calm    func() bool
 
 	up    func() time.Duration
 	tree  proc.CgroupTree
@@ -42,22 +40,32 @@ type childrenSource struct {
 	runtime        int             // of this sample
 	all            *proc.Processes // from which shims and helpers are
 	shims, helpers []proc.Process
+	proven         map[proc.ID]bool // the shims that prove to be the runtime's
 	changed        uint64
+	unread         unread // by this sample
 }
 
 // newChildren returns the source about shims, conmons and the runtime's helpers. It
 // needs no privilege.
 //
 // A shim counts when the runtime, or a process that the runtime descends from, is its
-// parent: shims are left to these when the process that started them ends. So those of
-// a runtime in a pod do not count.
+// parent, and it proves to be one: shims are left to these when the process that started them
+// ends. So those of a runtime in a pod do not count, nor another user's.
 func newChildren(c *childrenSource) *Watch[facts.Children] {
-	c.up, c.tree = proc.Uptime, proc.NewCgroupTree(c.procfs, c.sysfs)
+	c.up = proc.Uptime
+	c.tree = proc.NewCgroupTree(c.procfs, c.sysfs)
+	c.proven = map[proc.ID]bool{}
+	c.unread = unread{}
 	return NewWatch(Spec[facts.Children]{
-		// Calm is what a stopped shim that nothing else shows may wait.
-		Name: "children", Every: 1, Calm: 3, Timeout: time.Second, Gather: c.gather,
-		Again: func(v *facts.Children) bool { return len(c.stuck) > 0 },
-		Store: func(e *facts.Evidence, v *facts.Children) { e.Children = v },
+		Name:  "children",
+		Every: 1,
+		// A stopped shim that nothing else shows is reported within 10 s.
+		Calm:     8,
+		Timeout:  time.Second,
+		Gather:   c.gather,
+		Unread:   c.unread.drain,
+		Resample: func(*facts.Children) bool { return len(c.stuck) > 0 },
+		Store:    func(e *facts.Evidence, v *facts.Children) { e.Children = v },
 	})
 }
 
@@ -66,40 +74,56 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
-	changed, age := c.changes(), familyInterval
+	changed := c.changes()
+	age := familyInterval
 	switch {
 	case runtime != c.runtime:
 		age = 0
-	case c.calm() && changed == c.changed:
+	case c.isCalm() && changed == c.changed:
 		age = familyCalm
 	}
 	all, err := c.table.Processes(ctx, age)
 	if err != nil {
 		return nil, err
 	}
+	c.unread.add("processes", all.Unread)
 	c.runtime = runtime
 	if all != c.all {
-		c.all, c.changed = all, changed
-		c.findFamily(all)
+		c.all = all
+		c.changed = changed
+		c.findFamily(ctx)
 	} else {
-		c.shims, c.helpers = c.alive(c.shims), c.alive(c.helpers)
+		c.shims = c.alive(c.shims)
+		c.helpers = c.alive(c.helpers)
 	}
-	now, up := time.Now(), c.up()
-	v := &facts.Children{At: now, Shims: len(c.shims), Stuck: longest(c.stuckShims(now))}
+	now := time.Now()
+	return &facts.Children{
+		At:    now,
+		Shims: len(c.shims),
+		Stuck: longest(c.stuckShims(now)),
+		Old:   longest(c.oldHelpers(now)),
+	}, nil
+}
+
+// oldHelpers returns the helpers that have run for longer than helperAge.
+func (c *childrenSource) oldHelpers(now time.Time) []facts.Child {
+	up := c.up()
+	var out []facts.Child
 	for _, s := range c.helpers {
-		if started := proc.StartedAt(now, up, s.Start); now.Sub(started) >= helperAge {
-			v.Old = append(v.Old, facts.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
+		started := proc.StartedAt(now, up, s.Start)
+		if now.Sub(started) >= helperAge {
+			out = append(out, facts.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
 		}
 	}
-	v.Old = longest(v.Old)
-	return v, nil
+	return out
 }
 
 // alive returns the processes that have not ended, as they are now.
 func (c *childrenSource) alive(all []proc.Process) []proc.Process {
 	out := all[:0]
-	for _, before := range all {
-		if p, err := c.table.Alive(before.PID); err == nil && p.ID() == before.ID() {
+	for _, known := range all {
+		p, err := c.table.Alive(known.PID)
+		if err == nil && p.ID() == known.ID() {
 			out = append(out, p)
 		}
 	}
@@ -107,24 +131,16 @@ func (c *childrenSource) alive(all []proc.Process) []proc.Process {
 }
 
 // findFamily finds the runtime's shims and helpers.
-func (c *childrenSource) findFamily(all *proc.Processes) {
-	runtime := all.ByPID[c.runtime]
+func (c *childrenSource) findFamily(ctx context.Context) {
+	runtime := c.all.ByPID[c.runtime]
 	runtime.PID = c.runtime
-	names := spellings(c.socket())
-	c.shims, c.helpers = nil, nil
-	for _, parent := range all.Ancestors(c.runtime) {
-		for _, s := range all.Children(parent) {
-			if s.Kind() == proc.KindShim && s.PID != c.runtime && owns(runtime.Comm, names, s.Comm, c.table.Args(s.ID())) {
-				c.shims = append(c.shims, s)
-			}
-		}
-	}
+	c.findShims(ctx, runtime)
+	c.helpers = nil
 	parents := append(slices.Clone(c.shims), runtime)
 	for i := 0; i < len(parents); i++ { // a helper has helpers
 		parent := parents[i]
-		for _, s := range all.Children(parent.PID) {
-			beside := parent.PID == c.runtime || proc.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt")
-			if beside && proc.IsHelper(s, parent, c.table.Args(s.ID())) {
+		for _, s := range c.all.Children(parent.PID) {
+			if c.isHelper(s, parent) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
@@ -132,36 +148,52 @@ func (c *childrenSource) findFamily(all *proc.Processes) {
 	}
 }
 
-// owns reports whether a shim or conmon is that of the runtime at a socket with these
-// names, by its arguments; one whose arguments are not known is not:
-//
-//	containerd 1.6 to 2.4  containerd-shim-runc-v2 -namespace k8s.io -id ID -address SOCKET
-//	dockerd                the same with -namespace moby
-//	CRI-O                  conmon -c ID -n k8s_NAME --exit-dir DIR ..., conmonrs
-//	podman                 conmon -c ID -n NAME --exit-command PATH ...
-//
-// A containerd may serve both the kubelet and dockerd.
-func owns(runtime string, names []string, comm string, args []string) bool {
-	crio := runtime == "crio" || path.Base(names[0]) == "crio.sock"
-	namespace := "k8s.io" // of containerd, in which the CRI plugin keeps its containers
-	if strings.HasPrefix(runtime, "cri-dockerd") {
-		namespace = "moby"
+func (c *childrenSource) isHelper(s, parent proc.Process) bool {
+	if parent.PID != c.runtime && !proc.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt") {
+		return false
 	}
-	switch {
-	case names[0] == "":
-		return true // nothing to tell them apart by
-	case comm == "conmonrs":
-		return crio
-	case comm == "conmon":
-		return crio && strings.HasPrefix(proc.ArgValue(args, "n"), "k8s_") && proc.ArgValue(args, "exit-command") == ""
-	}
-	address := proc.ArgValue(args, "address")
-	same := func(name string) bool { return runPath(name) == runPath(address) }
-	return slices.ContainsFunc(names, same) && proc.ArgValue(args, "namespace") == namespace
+	return proc.IsHelper(s, parent, c.table.Args(s.ID()))
 }
 
-// runPath is the path of a socket for a comparison: /var/run is /run everywhere.
-func runPath(p string) string { return strings.Replace(path.Clean(p), "/var/run/", "/run/", 1) }
+// findShims finds the runtime's shims among the children of the runtime and its ancestors.
+func (c *childrenSource) findShims(ctx context.Context, runtime proc.Process) {
+	sockets := spellings(c.socket())
+	var claimed []proc.Process
+	for _, parent := range c.all.Ancestors(c.runtime) {
+		for _, s := range c.all.Children(parent) {
+			isShim := s.Kind() == proc.KindShim && s.PID != c.runtime
+			if isShim && family.Serves(runtime.Comm, sockets, s.Comm, c.table.Args(s.ID())) {
+				claimed = append(claimed, s)
+			}
+		}
+	}
+	last := c.proven
+	c.proven = map[proc.ID]bool{}
+	c.shims = nil
+	var first proc.Identity
+	for _, s := range claimed {
+		if !last[s.ID()] {
+			if first.PID == 0 {
+				first, _ = c.table.Identify(ctx, c.runtime) // without it no shim is proven
+			}
+			if !c.proves(ctx, s, first) {
+				continue
+			}
+		}
+		c.proven[s.ID()] = true
+		c.shims = append(c.shims, s)
+	}
+}
+
+// proves reports whether a process proves to be a shim of the runtime.
+func (c *childrenSource) proves(ctx context.Context, s proc.Process, runtime proc.Identity) bool {
+	id, err := c.table.Identify(ctx, s.PID)
+	if err != nil {
+		return false
+	}
+	c.unread.add("shim users", id.Unread[proc.ProofUser])
+	return family.Shim(id, runtime).Proven()
+}
 
 // stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
 type stuckShim struct {
@@ -173,39 +205,53 @@ type stuckShim struct {
 // stuckShims returns the shims that are stuck. One that looks asleep is read more closely
 // in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
 // two samples without another one in between: a healthy one waits for a disk at times.
-func (c *childrenSource) stuckShims(now time.Time) (out []facts.Child) {
+func (c *childrenSource) stuckShims(now time.Time) []facts.Child {
 	c.turn = (c.turn + 1) % max(1, len(c.shims))
-	closely, found := map[proc.ID]bool{}, map[stuckShim]proc.Process{}
-	for is := range c.stuck {
-		closely[is.id] = true
+	closely := map[proc.ID]bool{}
+	for known := range c.stuck {
+		closely[known.id] = true
 	}
+	found := map[stuckShim]proc.Process{}
 	for i, s := range c.shims {
-		if state, tid := c.conditionOf(s, i == c.turn || closely[s.ID()]); state != "" {
-			found[stuckShim{s.ID(), state, tid}] = s
+		state, tid := c.conditionOf(s, i == c.turn || closely[s.ID()])
+		if state != "" {
+			found[stuckShim{id: s.ID(), state: state, tid: tid}] = s
 		}
 	}
 	c.stuck = c.since.Update(now, slices.Collect(maps.Keys(found))...)
-	for is, since := range c.stuck {
-		if s := found[is]; is.tid == 0 || since.Before(now) {
-			sandbox := s.ShimID(c.table.Args(is.id))
-			out = append(out, facts.Child{PID: s.PID, Comm: s.Comm, State: is.state, Since: since, Sandbox: sandbox})
+	var out []facts.Child
+	for known, since := range c.stuck {
+		if known.tid != 0 && !since.Before(now) {
+			continue
 		}
+		s := found[known]
+		out = append(out, facts.Child{
+			PID:     s.PID,
+			Comm:    s.Comm,
+			State:   known.state,
+			Since:   since,
+			Sandbox: s.ShimID(c.table.Args(known.id)),
+		})
 	}
 	return out
 }
 
-func (c *childrenSource) conditionOf(s proc.Process, closely bool) (state string, tid int) {
-	switch state = proc.ThreadState(s.State); {
-	case state == "T":
+// conditionOf returns how a shim is stuck, with the thread for D and S; "" where it is not.
+func (c *childrenSource) conditionOf(s proc.Process, closely bool) (string, int) {
+	state := proc.ThreadState(s.State)
+	if state == "T" {
 		return "T", 0
-	case (state == "D" || closely) && c.isFrozen(s.PID): // by v2, its tasks look asleep
+	}
+	if (state == "D" || closely) && c.isFrozen(s.PID) { // by v2, its tasks look asleep
 		if c.isFrozen(c.runtime) { // a service's freezer holds both, and the shim is not the cause
 			return "", 0
 		}
 		return "F", 0
-	case state == "D":
+	}
+	if state == "D" {
 		return "D", s.PID
-	case closely:
+	}
+	if closely {
 		return c.stuckThread(s.PID)
 	}
 	return "", 0
@@ -219,15 +265,15 @@ func (c *childrenSource) isFrozen(pid int) bool {
 
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that
 // sleeps without waiting for work; "" for none.
-func (c *childrenSource) stuckThread(pid int) (state string, tid int) {
-	dir := proc.Path(c.procfs, pid, "task")
-	tids, _ := proc.Numbers(dir, maxShimThreads) // none of one that has ended
-	for _, tid := range tids {
-		s, err := proc.ReadStat(dir, tid)
-		switch {
-		case err != nil:
-		case s.State == 'D', s.State == 'S' && !idles(dir, &facts.BlockedThread{TID: tid}):
-			return string(s.State), tid
+func (c *childrenSource) stuckThread(pid int) (string, int) {
+	all, err := proc.Threads(c.procfs, pid, maxShimThreads)
+	c.unread.add("shim threads", err)
+	for _, t := range all {
+		if t.State == 'D' {
+			return "D", t.PID
+		}
+		if t.State == 'S' && !c.table.Place(pid, t.PID).IsIdle() {
+			return "S", t.PID
 		}
 	}
 	return "", 0

@@ -22,7 +22,7 @@ const fixtureUp = 200 * time.Second
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
 	c := &childrenSource{
 		hop:    &hop{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), process: processWith(0)},
-		socket: at(""), changes: func() uint64 { return 0 }, calm: func() bool { return false },
+		socket: at(""), changes: func() uint64 { return 0 },
 	}
 	newChildren(c)
 	c.process = processWith(pid)

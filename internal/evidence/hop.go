@@ -1,7 +1,12 @@
 package evidence
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"strings"
+	"time"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
@@ -17,6 +22,7 @@ type hop struct {
 	dialer          *Dialer
 	path            func() string
 	dialed          func() *cri.DialResult // the last connect(2) of the held connection, nil for none
+	calm            func() bool            // nil for never
 
 	queue   func() *facts.Queue
 	process *Process
@@ -32,17 +38,48 @@ func (h *hop) watch() *hop {
 	return h
 }
 
-// peers returns the processes at the other end of the held connection to the socket and of
-// the last fresh one, by SO_PEERCRED: 0 while it is not known, 1 where systemd made the socket.
-func (h *hop) peers() (held, fresh int) {
-	if c := h.dialed(); c != nil && c.Err == nil {
-		held = c.PeerPID
+// peer is the process at the other end of a connection, by SO_PEERCRED: 0 while it is not known,
+// 1 where systemd made the socket.
+type peer struct {
+	pid int
+	at  time.Time // when the connection was made
+}
+
+// peers returns the peers of the held connection to the socket and of the last fresh one.
+func (h *hop) peers() (held, fresh peer) {
+	dialed := h.dialed()
+	if dialed != nil && dialed.Err == nil {
+		held = peer{pid: dialed.PeerPID, at: dialed.At}
 	}
-	if c := h.dialer.peer.Load(); c != nil && h.dialer.Last().Cause != facts.CauseProtocol {
-		fresh = c.PeerPID
+	probed := h.dialer.peer.Load()
+	if probed != nil && h.dialer.Last().Cause != facts.CauseProtocol {
+		fresh = peer{pid: probed.PeerPID, at: probed.At}
 	}
 	return held, fresh
 }
+
+// checkShown returns an error where /proc does not show a process to plegd. failed is that of
+// its stat.
+func (h *hop) checkShown(pid int, failed error) error {
+	_, err := proc.ReadStat(h.procfs, 1)
+	if err == nil && !errors.Is(failed, proc.Denied) {
+		return nil
+	}
+	return fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
+		"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, h.procfs)
+}
+
+// holder returns the process that has the listener at the path open.
+func (h *hop) holder(ctx context.Context) (proc.Process, error) {
+	queue := h.queue()
+	if queue == nil || queue.Inode == 0 {
+		return proc.Process{}, proc.ErrGone
+	}
+	return h.table.Holder(ctx, uint32(queue.Inode)) //nolint:gosec // of a socket: 32 bits
+}
+
+// isCalm reports whether no call is late and no other source shows a fault.
+func (h *hop) isCalm() bool { return h.calm != nil && h.calm() }
 
 // cgroupOf returns the /proc/PID/cgroup of a process, "" of one that has ended.
 func (h *hop) cgroupOf(pid int) string {
@@ -73,10 +110,20 @@ func (h *hop) facts(out *facts.Evidence) {
 		return
 	}
 	var state facts.Source
-	for i, s := range h.sources {
-		if is, ok := s.report(&e); ok && (i == 0 || !is.Up && state.Err == "") {
-			state = is
+	parts := map[string]string{}
+	for i, source := range h.sources {
+		report, ok := source.report(&e)
+		if !ok {
+			continue
 		}
+		maps.Copy(parts, report.Unread)
+		if i == 0 || !report.Up && state.Err == "" {
+			state = report
+		}
+	}
+	state.Unread = nil
+	if len(parts) > 0 {
+		state.Unread = parts
 	}
 	if p := h.dialer.last.Load(); !p.At.IsZero() {
 		e.Answer = p

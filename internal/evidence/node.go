@@ -16,7 +16,7 @@ import (
 func newNode(root string) *Watch[facts.Node] {
 	var before procfs.CPUStat
 	return NewWatch(Spec[facts.Node]{
-		Name: "node", Every: 5, Calm: 10, Timeout: time.Second,
+		Name: "node", Every: 5, Calm: 8, Timeout: time.Second,
 		Gather: func(context.Context) (*facts.Node, error) {
 			n, now, err := readNode(root)
 			if err != nil {

@@ -1,18 +1,10 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -28,7 +20,8 @@ const (
 	searchInterval = 5 * time.Second
 	successorGrace = 30 * time.Second
 	tracerInterval = 5 * time.Second // between two reads of who traces it
-	startTakes     = 5 * time.Minute // at most: a snapshotter's database is opened after the socket
+	// startSlack is the precision of a start time that is compared with another clock.
+	startSlack = 100 * time.Millisecond
 )
 
 // Process samples the process of a socket.
@@ -48,19 +41,34 @@ type Process struct {
 	lockFile string         // of last.Lock as /proc/locks has it
 	threads  threads
 	traced   time.Time // when it was last read who traces it
+	unread   unread    // by this sample
 }
 
 func newProcess(h *hop) *Process {
-	p := &Process{hop: h, up: proc.Uptime, last: &facts.Process{}}
+	p := &Process{
+		hop:     h,
+		up:      proc.Uptime,
+		last:    &facts.Process{},
+		threads: threads{table: h.table},
+		unread:  unread{},
+	}
 	p.Watch = NewWatch(Spec[facts.Process]{
-		Name: h.prefix + "process", Every: 1, Calm: 2, Timeout: 500 * time.Millisecond, Gather: p.gather,
-		Again: func(v *facts.Process) bool {
-			stopped := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
-			return v.FDsExhausted() || len(v.Blocked) > 0 || stopped
-		},
-		Store: func(e *facts.Evidence, v *facts.Process) { e.Process = v },
+		Name:     h.prefix + "process",
+		Every:    1,
+		Calm:     4,
+		Timeout:  500 * time.Millisecond,
+		Gather:   p.gather,
+		Unread:   p.unread.drain,
+		Resample: changesSoon,
+		Store:    func(e *facts.Evidence, v *facts.Process) { e.Process = v },
 	})
 	return p
+}
+
+// changesSoon reports whether the process is to be sampled at each tick.
+func changesSoon(v *facts.Process) bool {
+	stoppedLately := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
+	return v.FDsExhausted() || len(v.Blocked) > 0 || stoppedLately
 }
 
 // PID returns the process, 0 while it is not known or has ended.
@@ -74,14 +82,15 @@ func (p *Process) PID() int {
 func (p *Process) gather(ctx context.Context) (*facts.Process, error) {
 	s, err := p.find(ctx)
 	if err == nil {
-		err = p.read(s, p.up())
+		err = p.read(ctx, s)
 	}
 	switch {
 	case proc.Gone(err) && p.last.PID == 0:
 		return nil, ErrNoData
 	case proc.Gone(err):
 		gone := *p.last
-		gone.At, gone.Alive = time.Now(), false
+		gone.At = time.Now()
+		gone.Alive = false
 		p.last = &gone
 	case err != nil:
 		return nil, err
@@ -90,34 +99,28 @@ func (p *Process) gather(ctx context.Context) (*facts.Process, error) {
 }
 
 // read takes a sample of a process.
-func (p *Process) read(s proc.Process, up time.Duration) error {
-	now, last := time.Now(), p.last
+func (p *Process) read(ctx context.Context, s proc.Process) error {
+	up := p.up()
+	now := time.Now()
 	v := &facts.Process{
-		At: now, PID: s.PID, Comm: s.Comm, Alive: true, Start: proc.StartedAt(now, up, s.Start), StartTicks: s.Start,
-		Restarts: last.Restarts, RestartsTotal: last.RestartsTotal,
+		At:            now,
+		PID:           s.PID,
+		Comm:          s.Comm,
+		Alive:         true,
+		Start:         proc.StartedAt(now, up, s.Start),
+		StartTicks:    s.Start,
+		Restarts:      p.last.Restarts,
+		RestartsTotal: p.last.RestartsTotal,
 	}
-	readDescriptors(p.hop.procfs, v)
+	p.readDescriptors(v)
 	v.ThreadCount = threadCount(p.hop.procfs, s.PID)
-	if err := p.threads.sample(p.hop.procfs, s.ID(), v); err != nil {
+	if err := p.threads.sample(s.ID(), v, p.unread); err != nil {
 		return err
 	}
-	switch {
-	case s.ID() == proc.ID{PID: last.PID, Start: last.StartTicks}:
-		v.ExhaustedAt, v.StoppedAt, v.Stops = last.ExhaustedAt, last.StoppedAt, last.Stops
-		v.Command, v.Unit = last.Command, last.Unit
-		if v.Stopped() && !last.Stopped() {
-			v.Stops = append(slices.Clone(last.Stops[max(0, len(last.Stops)-keptStops+1):]), now)
-		}
-		// The start is computed from two clocks; it changes only where the wall clock was set.
-		if d := v.Start.Round(0).Sub(last.Start.Round(0)); d.Abs() < time.Second {
-			v.Start = last.Start
-		}
-	case last.PID != 0:
-		v.RestartsTotal++
-		v.Restarts = append(slices.Clone(last.Restarts[max(0, len(last.Restarts)-keptRestarts+1):]), now)
-		fallthrough
-	default:
-		p.cgroup, p.lockFile = p.hop.cgroupOf(s.PID), ""
+	if p.isLast(s) {
+		p.keepHistory(v)
+	} else {
+		p.countStart(v)
 	}
 	if v.Command == "" { // of a new one, or not read in time
 		v.Command, v.Unit = p.hop.nameOf(s.ID())
@@ -129,8 +132,9 @@ func (p *Process) read(s proc.Process, up time.Duration) error {
 	if v.Stopped() {
 		v.StoppedAt = now
 	}
-	v.Lock = p.lock(v)
-	p.last, p.seenUp = v, up
+	v.Lock = p.lockWait(ctx, v)
+	p.last = v
+	p.seenUp = up
 	return nil
 }
 
@@ -152,26 +156,60 @@ func (p *Process) readTracer(v *facts.Process) {
 	}
 }
 
-// readDescriptors sets the number of open descriptors, by the size of /proc/PID/fd (Linux 6.2) or
-// by counting them, and their limits; -1 and a hard limit of 0 where these may not be read.
-func readDescriptors(root string, v *facts.Process) {
+// isLast reports whether a process is that of the last sample.
+func (p *Process) isLast(s proc.Process) bool {
+	return s.PID == p.last.PID && s.Start == p.last.StartTicks
+}
+
+// keepHistory continues the last sample of the same process.
+func (p *Process) keepHistory(v *facts.Process) {
+	last := p.last
+	v.ExhaustedAt = last.ExhaustedAt
+	v.StoppedAt = last.StoppedAt
+	v.Stops = last.Stops
+	v.Command = last.Command
+	v.Unit = last.Unit
+	if v.Stopped() && !last.Stopped() {
+		v.Stops = appendTime(last.Stops, v.At, keptStops)
+	}
+	// The start is computed from two clocks; it changes only where the wall clock was set.
+	drift := v.Start.Round(0).Sub(last.Start.Round(0))
+	if drift.Abs() < time.Second {
+		v.Start = last.Start
+	}
+}
+
+// countStart counts the start of another process, unless it is the first.
+func (p *Process) countStart(v *facts.Process) {
+	p.cgroup = p.hop.cgroupOf(v.PID)
+	p.lockFile = ""
+	if p.last.PID != 0 {
+		v.RestartsTotal++
+		v.Restarts = appendTime(p.last.Restarts, v.At, keptRestarts)
+	}
+}
+
+// appendTime appends to a copy of the last times, of which it keeps some.
+func appendTime(times []time.Time, at time.Time, kept int) []time.Time {
+	return append(slices.Clone(times[max(0, len(times)-kept+1):]), at)
+}
+
+// readDescriptors sets the number of open descriptors and its limits; -1, and a hard limit of 0,
+// where these may not be read.
+func (p *Process) readDescriptors(v *facts.Process) {
 	v.OpenFDs = -1
 	v.MaxFDs = -1
-	fs, err := procfs.NewFS(root)
-	if err != nil {
-		return
+	open, err := proc.CountFDs(p.hop.procfs, v.PID)
+	p.unread.add("descriptors", err)
+	if err == nil {
+		v.OpenFDs = open
 	}
-	p, err := fs.Proc(v.PID)
-	if err != nil {
-		return
+	soft, hard, err := proc.FDLimits(p.hop.procfs, v.PID)
+	p.unread.add("limits", err)
+	if err == nil {
+		v.MaxFDs = soft
+		v.HardFDs = hard
 	}
-	if n, err := p.FileDescriptorsLen(); err == nil {
-		v.OpenFDs = n
-	}
-	if l, err := p.Limits(); err == nil {
-		v.MaxFDs = int(min(l.OpenFiles, math.MaxInt)) //nolint:gosec // not above it
-	}
-	v.HardFDs = hardLimit(root, v.PID)
 }
 
 // threadCount returns the number of a process's threads, by the links of /proc/PID/task: one a thread, and two of every
@@ -184,51 +222,27 @@ func threadCount(root string, pid int) int {
 	return max(0, int(st.Nlink)-2) //nolint:gosec // a pid's range
 }
 
-// hardLimit returns the hard limit of a process's open files, 0 where it is not readable.
-func hardLimit(root string, pid int) int {
-	b, err := proc.ReadFile(proc.Path(root, pid, "limits"))
-	if err != nil {
-		return 0
-	}
-	_, limits, _ := strings.Cut(string(b), "Max open files")
-	fields := strings.Fields(limits)
-	if len(fields) < 2 {
-		return 0
-	}
-	hard, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return 0
-	}
-	return hard
-}
-
 // find returns the process: the one at the other end of the held connection; else the one
 // that was there last; else the one that listened when a fresh connection was made; else, as
 // where systemd made the socket, the one that has the listener open; else the successor of the
 // last one, which does not listen yet. The error is that it is gone, or why it cannot be found.
 func (p *Process) find(ctx context.Context) (proc.Process, error) {
-	h := p.hop
-	held, fresh := h.peers()
-	for _, pid := range []int{held, p.last.PID, fresh} {
-		if pid <= 1 {
+	held, fresh := p.hop.peers()
+	for _, candidate := range []peer{held, {pid: p.last.PID}, fresh} {
+		if candidate.pid <= 1 {
 			continue
 		}
-		s, err := h.table.Alive(pid)
-		// The number may be given to another process: that counts only with the same name.
-		if reused := p.last.PID == pid && p.last.StartTicks != s.Start && p.last.Comm != s.Comm; err == nil && !reused {
+		s, err := p.hop.table.Alive(candidate.pid)
+		if err == nil && p.accepts(s, candidate) {
 			return s, nil
 		}
-		if _, first := proc.ReadStat(h.procfs, 1); errors.Is(err, fs.ErrPermission) || first != nil {
-			return proc.Process{}, fmt.Errorf("look at pid %d, which listens at the runtime's socket: "+
-				"%s does not show it to plegd (hidepid, ProtectProc, or another pid namespace)", pid, h.procfs)
+		if err := p.hop.checkShown(candidate.pid, err); err != nil {
+			return proc.Process{}, err
 		}
 	}
-	err := proc.ErrGone
-	if q := h.queue(); q != nil && q.Inode != 0 {
-		var holder proc.Process
-		if holder, err = h.table.Holder(ctx, uint32(q.Inode)); err == nil { //nolint:gosec // of a socket: 32 bits
-			return holder, nil
-		}
+	holder, err := p.hop.holder(ctx)
+	if err == nil {
+		return holder, nil
 	}
 	if p.last.PID != 0 {
 		return p.successor(ctx)
@@ -236,10 +250,24 @@ func (p *Process) find(ctx context.Context) (proc.Process, error) {
 	return proc.Process{}, err
 }
 
+// accepts reports whether a process is the candidate: its number may belong to another process
+// by now. One that was started after the connection was made did not make it, and one that
+// follows under the same number counts only with the same name.
+func (p *Process) accepts(s proc.Process, candidate peer) bool {
+	if !candidate.at.IsZero() {
+		started := proc.StartedAt(time.Now(), p.up(), s.Start)
+		if started.After(candidate.at.Add(startSlack)) {
+			return false
+		}
+	}
+	reused := p.last.PID == candidate.pid && !p.isLast(s)
+	return !reused || p.last.Comm == s.Comm
+}
+
 // successor returns the process that was started in the place of the last one: of its name, in
 // its cgroup, since it was last seen; of several the newest, but not a child that it has forked
 // and that has yet to execute another program.
-func (p *Process) successor(ctx context.Context) (best proc.Process, err error) {
+func (p *Process) successor(ctx context.Context) (proc.Process, error) {
 	maxAge := time.Duration(0)
 	if p.up()-p.seenUp > successorGrace {
 		maxAge = searchInterval
@@ -251,6 +279,7 @@ func (p *Process) successor(ctx context.Context) (best proc.Process, err error) 
 	follows := func(s proc.Process) bool {
 		return s.Comm == p.last.Comm && proc.TicksToDuration(s.Start+1) >= p.seenUp
 	}
+	best := proc.Process{}
 	for _, s := range all.ByPID {
 		newest := s.Start >= best.Start && follows(s) && !follows(all.ByPID[s.PPID])
 		if newest && p.cgroup != "" && p.hop.cgroupOf(s.PID) == p.cgroup {
@@ -258,63 +287,7 @@ func (p *Process) successor(ctx context.Context) (best proc.Process, err error) 
 		}
 	}
 	if best.PID == 0 {
-		err = proc.ErrGone
+		return best, proc.ErrGone
 	}
-	return best, err
-}
-
-// lock returns a file lock that the process of a sample waits for; nil for none. bbolt, in
-// which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that starts
-// waits for a database that it has open and another process has locked.
-func (p *Process) lock(v *facts.Process) *facts.LockWait {
-	b, _ := proc.ReadFile(p.hop.procfs, "locks") // what cannot be read shows none
-	locks, q := proc.ParseLocks(b), p.hop.queue()
-	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
-	starts := v.At.Sub(v.Start) < startTakes || q == nil || q.Inode == 0 || p.lockFile != ""
-	if len(waits) == 0 && starts {
-		open := p.openFiles(v.PID, ".db")
-		for _, l := range locks {
-			if !l.Waiting && l.PID > 0 && l.PID != v.PID && open[l.File] != "" {
-				waits = append(waits, proc.Lock{File: l.File, Holder: l.PID})
-			}
-		}
-	}
-	if len(waits) == 0 {
-		p.lockFile = ""
-		return nil
-	}
-	i := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
-	l := waits[max(0, i)]
-	out := &facts.LockWait{HolderPID: l.Holder, File: cmp.Or(p.openFiles(v.PID, "")[l.File], l.File), Since: v.At}
-	if i >= 0 {
-		out.Since = p.last.Lock.Since
-	}
-	if s, err := p.hop.table.Alive(l.Holder); err == nil {
-		out.HolderComm = s.Comm
-	}
-	p.lockFile = l.File
-	return out
-}
-
-// openFiles returns the paths of files with a suffix that the process has open, by
-// major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
-// that of another file system. It asks the file system nothing: that may be what hangs.
-func (p *Process) openFiles(pid int, suffix string) map[string]string {
-	mounts, _ := proc.ReadFile(proc.Path(p.hop.procfs, pid, "mountinfo")) // of nothing there is none
-	devices, out := map[int]string{}, map[string]string{}
-	for _, m := range proc.ParseMounts(mounts) {
-		var major, minor int
-		if _, err := fmt.Sscanf(m.Device, "%d:%d", &major, &minor); err == nil {
-			devices[m.ID] = fmt.Sprintf("%02x:%02x", major, minor)
-		}
-	}
-	_ = proc.EachFD(p.hop.procfs, pid, func(fd int, to string) bool { // what cannot be read is left out
-		if strings.HasPrefix(to, "/") && strings.HasSuffix(to, suffix) {
-			if info := proc.ReadFDInfo(p.hop.procfs, pid, fd); info.Inode != "" && devices[info.MountID] != "" {
-				out[devices[info.MountID]+":"+info.Inode] = to
-			}
-		}
-		return true
-	})
-	return out
+	return best, nil
 }

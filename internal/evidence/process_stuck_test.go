@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 // TestAsleepLive asks the real kernel about threads of this process, in pairs: a write to
@@ -58,9 +58,10 @@ func TestAsleepLive(t *testing.T) {
 			if b, err := os.ReadFile(fmt.Sprintf("%s/%d/wchan", dir, tid)); err != nil || string(b) == "" {
 				t.Skipf("SKIPPED: the kernel has no wait channels: %q, %v", b, err)
 			}
+			table := proc.NewTable("/proc")
 			stuck := false
 			for began := time.Now(); !stuck && time.Since(began) < 2*time.Second; time.Sleep(50 * time.Millisecond) {
-				stuck = !idles(dir, &facts.BlockedThread{TID: tid})
+				stuck = !table.Place(os.Getpid(), tid).IsIdle()
 				if !tt.writes && time.Since(began) > 300*time.Millisecond {
 					break
 				}

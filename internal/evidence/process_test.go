@@ -119,16 +119,16 @@ func TestProcessBlocked(t *testing.T) {
 func TestProcessStuck(t *testing.T) {
 	at := time.Now()
 	sample := func(state byte, since, first time.Duration, inD, looked int) thread {
-		s := thread{Process: proc.Process{State: state}, since: at.Add(-since)}
+		s := thread{Thread: proc.Thread{Process: proc.Process{State: state}}, since: at.Add(-since)}
 		s.mostly = mostly{first: at.Add(-first), inD: inD, sampled: looked}
 		return s
 	}
 	root := t.TempDir()
 	evidencetest.WriteTree(t, root, map[string]string{
-		"1/wchan": "anon_pipe_write", "2/wchan": "futex_do_wait", "3/wchan": "sock_alloc_send_pskb", "4/wchan": "io_schedule",
-		"5/wchan": "request_wait_answer", "6/wchan": "some_new_wait", "6/syscall": fmt.Sprintf("%d 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_FUTEX),
-		"7/wchan": "fuse_dev_do_read", "8/wchan": "0",
-		"9/wchan": "0", "9/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT),
+		"1/task/1/wchan": "anon_pipe_write", "1/task/2/wchan": "futex_do_wait", "1/task/3/wchan": "sock_alloc_send_pskb", "1/task/4/wchan": "io_schedule",
+		"1/task/5/wchan": "request_wait_answer", "1/task/6/wchan": "some_new_wait", "1/task/6/syscall": fmt.Sprintf("%d 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_FUTEX),
+		"1/task/7/wchan": "fuse_dev_do_read", "1/task/8/wchan": "0",
+		"1/task/9/wchan": "0", "1/task/9/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT),
 	})
 	byID := map[int]thread{
 		1: sample('S', 20*time.Second, 0, 0, 0), 2: sample('S', time.Hour, 0, 0, 0), 3: sample('S', time.Second, 0, 0, 0),
@@ -136,16 +136,16 @@ func TestProcessStuck(t *testing.T) {
 		6: sample('S', time.Hour, 0, 0, 0), 7: sample('S', time.Hour, 0, 0, 0), 8: sample('S', time.Hour, 0, 0, 0),
 		9: sample('D', 0, 0, 1, 1),
 	}
-	v := &facts.Process{At: at}
-	blocked(root, byID, v)
+	table := proc.NewTable(root)
+	got := blocked(byID, at, func(tid int) proc.Place { return table.Place(1, tid) })
 	want := []facts.BlockedThread{
 		{TID: 1, Since: at.Add(-20 * time.Second), Asleep: true, Channel: "anon_pipe_write"},
 		{TID: 5, Since: at.Add(-12 * time.Second), Asleep: true, Channel: "request_wait_answer"},
 		{TID: 4, Since: at.Add(-time.Second), MostlySince: at.Add(-15 * time.Second), Channel: "io_schedule"},
 		{TID: 9, Since: at, Syscall: "openat"},
 	}
-	if !slices.Equal(v.Blocked, want) {
-		t.Errorf("blocked %+v", v.Blocked)
+	if !slices.Equal(got, want) {
+		t.Errorf("blocked %+v", got)
 	}
 	if !byID[2].idle || !byID[8].idle || byID[1].idle {
 		t.Error("which of them wait for work is remembered")
@@ -175,12 +175,12 @@ func TestProcessWaitsForCPU(t *testing.T) {
 			"1000/task/1000/schedstat": fmt.Sprintf("%d %d %d\n", run, delay, runs),
 		})
 	}
-	var before threads
+	before := threads{table: proc.NewTable(root)}
 	at, id := time.Now(), proc.ID{PID: 1000, Start: 5000}
 	look := func(after time.Duration) facts.Process {
 		t.Helper()
 		v := facts.Process{At: at.Add(after)}
-		if err := before.sample(root, id, &v); err != nil {
+		if err := before.sample(id, &v, unread{}); err != nil {
 			t.Fatal(err)
 		}
 		return v
@@ -318,8 +318,8 @@ func TestProcessFDs(t *testing.T) {
 		if limit == 2 {
 			usedAt = v.At
 		}
-		if v.MaxFDs != int(limit) || v.OpenFDs < 3 || v.OpenFDs > 63 || !v.ExhaustedAt.Equal(usedAt) || p.spec.Again(v) != (limit == 2) {
-			t.Errorf("%d of %d, used up at %s, another sample at the next tick: %t", v.OpenFDs, v.MaxFDs, v.ExhaustedAt, p.spec.Again(v))
+		if v.MaxFDs != int(limit) || v.OpenFDs < 3 || v.OpenFDs > 63 || !v.ExhaustedAt.Equal(usedAt) || p.spec.Resample(v) != (limit == 2) {
+			t.Errorf("%d of %d, used up at %s, another sample at the next tick: %t", v.OpenFDs, v.MaxFDs, v.ExhaustedAt, p.spec.Resample(v))
 		}
 	}
 }

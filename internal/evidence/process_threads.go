@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -16,16 +17,14 @@ const (
 	// fifoAfter is for how long the runtime may wait until somebody reads a FIFO that it writes to: the
 	// input of a container from its creation to its start, on a busy node too. It opens the output of one
 	// that is created and not started for as long as it is so.
-	fifoAfter = 30 * time.Second
-	mostShare = 0.75 // of the samples must find a thread in D for mostly
+	fifoAfter  = 30 * time.Second
+	mostShare  = 0.75 // of the samples must find a thread in D for mostly
+	sumSamples = 2    // before the present one are kept
 )
 
 // thread is a thread at the moment of a sample.
 type thread struct {
-	proc.Process
-	// Schedstat has no Slices where the kernel does not count; its Delay includes the present
-	// wait for a CPU.
-	proc.Schedstat
+	proc.Thread // its Delay includes the present wait for a CPU
 	mostly
 
 	since time.Time // the first of the consecutive samples in this state without a run
@@ -44,10 +43,10 @@ func (m mostly) next(state byte, at time.Time) mostly {
 	if state == 'D' {
 		m.inD++
 	}
-	switch {
-	case float64(m.inD) >= mostShare*float64(m.sampled) && !m.first.IsZero():
+	if !m.first.IsZero() && float64(m.inD) >= mostShare*float64(m.sampled) {
 		return m
-	case state == 'D':
+	}
+	if state == 'D' {
 		return mostly{first: at, inD: 1, sampled: 1}
 	}
 	return mostly{}
@@ -55,131 +54,135 @@ func (m mostly) next(state byte, at time.Time) mostly {
 
 // threads are the threads of a process at the last sample.
 type threads struct {
-	id   proc.ID
-	byID map[int]thread
+	table *proc.Table
+	id    proc.ID
+	byID  map[int]thread
 	// sums are those of the last two samples: the kernel counts a wait of seconds for a CPU
 	// when the thread gets one.
 	sums []threadSum
 }
 
 // threadSum are the times of all threads, ended ones too, since the first sample: the sum of
-// those that live would go back when one ends.
+// those that live would decrease when one ends.
 type threadSum struct {
 	proc.Schedstat
 	at    time.Time
 	blkio uint64
 }
 
-// sample fills in the states of the threads of a process, which of them are blocked and
-// where, and their times per second.
-func (t *threads) sample(procfs string, id proc.ID, v *facts.Process) error {
-	dir := proc.Path(procfs, id.PID, "task")
-	tids, _ := proc.Numbers(dir, maxThreads) // of nothing there is none
-	if t.id != id {
-		*t = threads{id: id}
+// add adds what a thread has used since the sample before.
+func (s *threadSum) add(next, last thread) {
+	s.Run += increase(next.Run, last.Run)
+	s.Delay += increase(next.Delay, last.Delay)
+	s.Slices += increase(next.Slices, last.Slices)
+	s.blkio += increase(next.BlockIO, last.BlockIO)
+}
+
+// increase is 0 for a counter that began again.
+func increase(next, last uint64) uint64 { return max(next, last) - last }
+
+// sample fills in the states of the threads of a process, which of them are blocked and where,
+// and their times per second. The error is that the process has ended; what could not be read
+// is noted in unread.
+func (t *threads) sample(id proc.ID, v *facts.Process, unread unread) error {
+	all, err := proc.Threads(t.table.ProcFS, id.PID, maxThreads)
+	if len(all) == 0 {
+		return err
 	}
-	byID, sum := make(map[int]thread, len(tids)), threadSum{}
+	if errors.Is(err, proc.TooLarge) {
+		unread.add("threads", err)
+	}
+	if t.id != id {
+		*t = threads{table: t.table, id: id}
+	}
+	sum := threadSum{}
 	if n := len(t.sums); n > 0 {
 		sum = t.sums[n-1]
 	}
-	sum.at, v.Threads = v.At, map[string]int{}
-	for _, tid := range tids {
-		before := t.byID[tid] // zero of a new one: all its time is since then
-		now, err := readThread(dir, tid, before, v.At)
-		if err != nil {
-			continue // it has just ended, or is hidden, as the others are then
+	sum.at = v.At
+	byID := make(map[int]thread, len(all))
+	v.Threads = map[string]int{}
+	for _, one := range all {
+		last := t.byID[one.PID] // zero of a new one: all its time is since then
+		next := nextThread(one, last, v.At)
+		byID[one.PID] = next
+		v.Threads[proc.ThreadState(one.State)]++
+		sum.add(next, last)
+	}
+	v.Blocked = blocked(byID, v.At, func(tid int) proc.Place {
+		place := t.table.Place(id.PID, tid)
+		if errors.Is(place.Unread, proc.Denied) {
+			unread.add("system calls", place.Unread)
 		}
-		byID[tid] = now
-		v.Threads[proc.ThreadState(now.State)]++
-		sum.Run += rise(now.Run, before.Run)
-		sum.Delay += rise(now.Delay, before.Delay)
-		sum.Slices += rise(now.Slices, before.Slices)
-		sum.blkio += rise(now.BlockIO, before.BlockIO)
-	}
-	if len(byID) == 0 {
-		return proc.ErrGone
-	}
-	blocked(dir, byID, v)
-	if n := len(t.sums); n > 0 && sum.at.After(t.sums[n-1].at) {
-		first, last := t.sums[0], t.sums[n-1]
-		v.CPU = time.Duration(sum.Run-last.Run).Seconds() / sum.at.Sub(last.at).Seconds()
-		v.Delay = time.Duration(sum.Delay-first.Delay).Seconds() / sum.at.Sub(first.at).Seconds()
-		v.DelayPerRun = time.Duration((sum.Delay - first.Delay) / max(sum.Slices-first.Slices, 1))
-		v.BlockIODelay = sum.blkio > first.blkio
-	}
-	t.byID, t.sums = byID, append(t.sums[max(0, len(t.sums)-1):], sum)
+		return place
+	})
+	t.rates(sum, v)
+	t.byID = byID
+	t.sums = append(t.sums[max(0, len(t.sums)-sumSamples+1):], sum)
 	return nil
 }
 
-// rise is 0 for a counter that began again.
-func rise(now, before uint64) uint64 { return max(now, before) - before }
-
-func readThread(dir string, tid int, before thread, at time.Time) (now thread, err error) {
-	// Before the state: a thread that runs in between has run at the next sample, too.
-	now.Schedstat, now.since = proc.ReadSchedstat(proc.Path(dir, tid, "")), at
-	if now.Process, err = proc.ReadStat(dir, tid); err != nil {
-		return now, err
+// rates fills in the times per second since the samples before.
+func (t *threads) rates(sum threadSum, v *facts.Process) {
+	n := len(t.sums)
+	if n == 0 || !sum.at.After(t.sums[n-1].at) {
+		return
 	}
-	if before.Start == now.Start {
-		now.mostly = before.mostly
-		ran := now.Slices == 0 || now.Slices != before.Slices || now.Run != before.Run
-		if before.State == now.State && !ran {
-			now.since, now.idle = before.since, before.idle
-		}
-	}
-	now.mostly = now.next(now.State, at)
-	if now.State == 'R' {
-		now.Delay += uint64(at.Sub(now.since)) //nolint:gosec // not negative
-	}
-	return now, nil
+	first := t.sums[0]
+	last := t.sums[n-1]
+	v.CPU = time.Duration(sum.Run-last.Run).Seconds() / sum.at.Sub(last.at).Seconds()
+	v.Delay = time.Duration(sum.Delay-first.Delay).Seconds() / sum.at.Sub(first.at).Seconds()
+	v.DelayPerRun = time.Duration((sum.Delay - first.Delay) / max(sum.Slices-first.Slices, 1))
+	v.BlockIODelay = sum.blkio > first.blkio
 }
 
-// blocked reports the threads in D, and those that sleep without waiting for work, the
-// longest first, and where they wait.
-func blocked(dir string, byID map[int]thread, v *facts.Process) {
-	for tid, s := range byID {
-		asleep := s.State == 'S' && !s.idle && v.At.Sub(s.since) >= stuckAfter
-		if s.State != 'D' && !asleep {
-			continue
+// nextThread continues what is known of a thread with a new sample.
+func nextThread(sample proc.Thread, last thread, at time.Time) thread {
+	next := thread{Thread: sample, since: at}
+	if last.Start == sample.Start {
+		next.mostly = last.mostly
+		ran := sample.Slices == 0 || sample.Slices != last.Slices || sample.Run != last.Run
+		if last.State == sample.State && !ran {
+			next.since = last.since
+			next.idle = last.idle
 		}
-		b := facts.BlockedThread{TID: tid, Since: s.since, Asleep: asleep}
-		call := readPlace(dir, &b)
-		opensFIFO := asleep && proc.OpensFIFO(b.Channel)
-		s.idle = asleep && (call.IsIdle(b.Channel) || opensFIFO && call.OpensToRead())
-		if s.idle {
-			byID[tid] = s
-			continue
-		}
-		if opensFIFO && v.At.Sub(s.since) < fifoAfter {
-			continue
-		}
-		if !asleep && s.first.Before(s.since) {
-			b.MostlySince = s.first
-		}
-		v.Blocked = append(v.Blocked, b)
 	}
-	slices.SortFunc(v.Blocked, func(a, b facts.BlockedThread) int {
+	next.mostly = next.next(sample.State, at)
+	if sample.State == 'R' {
+		next.Delay += uint64(at.Sub(next.since)) //nolint:gosec // not negative
+	}
+	return next
+}
+
+// blocked returns the threads in D, and those that sleep without waiting for work, the
+// longest first, and where they wait. It remembers which of them wait for work.
+func blocked(byID map[int]thread, at time.Time, placeOf func(tid int) proc.Place) []facts.BlockedThread {
+	var out []facts.BlockedThread
+	for tid, t := range byID {
+		asleep := t.State == 'S' && !t.idle && at.Sub(t.since) >= stuckAfter
+		if t.State != 'D' && !asleep {
+			continue
+		}
+		place := placeOf(tid)
+		opensFIFO := asleep && proc.OpensFIFO(place.Channel)
+		t.idle = asleep && (place.IsIdle() || opensFIFO && place.Call.OpensToRead())
+		if t.idle {
+			byID[tid] = t
+			continue
+		}
+		if opensFIFO && at.Sub(t.since) < fifoAfter {
+			continue
+		}
+		b := facts.BlockedThread{
+			TID: tid, Since: t.since, Asleep: asleep, Channel: place.Channel, Syscall: place.Call.File,
+		}
+		if !asleep && t.first.Before(t.since) {
+			b.MostlySince = t.first
+		}
+		out = append(out, b)
+	}
+	slices.SortFunc(out, func(a, b facts.BlockedThread) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TID, b.TID))
 	})
-	v.Blocked = v.Blocked[:min(len(v.Blocked), maxBlocked)]
-}
-
-// idles fills in where a thread waits in the kernel, and reports whether that is for
-// work; true where it cannot be read.
-func idles(dir string, b *facts.BlockedThread) bool {
-	call := readPlace(dir, b)
-	return call.IsIdle(b.Channel)
-}
-
-// readPlace fills in where a thread waits in the kernel, and returns its system call.
-func readPlace(dir string, b *facts.BlockedThread) proc.Syscall {
-	channel, _ := proc.ReadFile(proc.Path(dir, b.TID, "wchan")) // without a privilege there is none
-	b.Channel = string(channel)
-	if b.Channel == "0" {
-		b.Channel = ""
-	}
-	line, _ := proc.ReadFile(proc.Path(dir, b.TID, "syscall")) // likewise
-	call := proc.ParseSyscall(line)
-	b.Syscall = call.File
-	return call
+	return out[:min(len(out), maxBlocked)]
 }

@@ -40,63 +40,106 @@ type Registry struct {
 
 // NewRegistry returns the sources.
 func NewRegistry(o Options) *Registry {
-	table, path := proc.NewTable(o.ProcFS), o.Dialer.opts.Path
-	newHop := func(prefix string, d *Dialer, path func() string, dialed func() *cri.DialResult) *hop {
-		h := &hop{prefix: prefix, procfs: o.ProcFS, sysfs: o.SysFS, table: table, dialer: d, path: path, dialed: dialed}
-		return h.watch()
-	}
-	behind := func(prefix string, find func() string, ping bool) *hop {
-		d := NewDialer(DialOptions{
-			Path: find, Period: probePeriod, Timeout: probePeriod, ping: ping, anyGRPC: true, Pulse: o.Pulse,
-			Done: func(p facts.Probe) {
-				if !p.OK {
-					o.Notify()
-				}
-			},
-		})
-		return newHop(prefix, d, func() string { return *d.path.Load() }, func() *cri.DialResult { return nil })
-	}
-	runtime := newHop("", o.Dialer, path, o.Dialed)
-	d := &docker{table: table, runtime: runtime, otherwise: o.DockerSocket}
-	d.dockerd = behind("dockerd_", d.daemonSocket, true)
+	r := &Registry{Table: proc.NewTable(o.ProcFS)}
+	runtime := r.newHop(o, "", o.Dialer, o.Dialer.opts.Path)
+	runtime.dialed = o.Dialed
+	d := &docker{table: r.Table, runtime: runtime, otherwise: o.DockerSocket}
+	d.dockerd = r.newHopBehind(o, "dockerd_", d.daemonSocket, true)
 	d.dockerd.caution = dockerCaution
-	containerd := behind("dockerd_containerd_", d.containerdSocket, false)
-	r := &Registry{Table: table, hops: []*hop{runtime, d.dockerd, containerd}}
-	process := &kubelet.Process{ProcFS: o.ProcFS, Table: table, Endpoint: path, Runtime: r.PID, Pinned: o.Pinned}
-	r.kubelet = NewWatch(Spec[facts.KubeletProcess]{
-		Name: "kubelet_process", Every: 2, Calm: 5, Timeout: 2 * time.Second, Gather: process.Sample,
-		Store: func(e *facts.Evidence, v *facts.KubeletProcess) { e.KubeletProcess = v },
-	})
-	o.Kubelet.Process = r.kubelet.Sampled
-	api := &kubelet.API{ProcFS: o.ProcFS, Process: process}
-	client := kubelet.New(o.Kubelet)
+	containerd := r.newHopBehind(o, "dockerd_containerd_", d.containerdSocket, false)
+	r.hops = []*hop{runtime, d.dockerd, containerd}
 	r.parts = append(slices.Clone(runtime.sources),
 		newChildren(&childrenSource{
-			hop: runtime, changes: o.Changes, calm: func() bool { return !r.alert.Load() },
+			hop:     runtime,
+			changes: o.Changes,
 			// Shims are started by the socket of the last hop.
-			socket: func() string { return cmp.Or(containerd.path(), path()) },
+			socket: func() string { return cmp.Or(containerd.path(), runtime.path()) },
 		}),
-		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: table, pids: r.PIDs}),
+		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: r.Table, pids: r.PIDs}),
 		newNode(o.ProcFS),
-		r.kubelet,
-		NewWatch(Spec[facts.KubeletAPI]{
-			Name: "kubelet_api", Every: 2, Calm: 5, Timeout: 3 * time.Second, Gather: api.Sample,
-			Again: func(v *facts.KubeletAPI) bool { return !v.LostSince.IsZero() },
-			Store: func(e *facts.Evidence, v *facts.KubeletAPI) { e.KubeletAPI = v },
-		}),
-		// A kubelet that stops is reported within 15 s: 4 s until the next sample, and 10 s
-		// in which it must have failed.
-		NewWatch(Spec[facts.Kubelet]{
-			Name: "kubelet", Every: 4, Timeout: 5 * time.Second, Again: func(v *facts.Kubelet) bool { return !v.OK },
-			Gather: client.Sample, Store: func(e *facts.Evidence, v *facts.Kubelet) {
-				e.Kubelet = v
-				e.KubeletUnit = process.Unit()
-			},
-		}),
 	)
+	r.parts = append(r.parts, r.newKubelet(o)...)
 	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, d.dockerd.sources, containerd.sources)...)
 	r.Sampler.pulse = o.Pulse
 	return r
+}
+
+// newHop returns the sources of one process that serves a socket.
+func (r *Registry) newHop(o Options, prefix string, d *Dialer, path func() string) *hop {
+	h := &hop{
+		prefix: prefix,
+		procfs: o.ProcFS,
+		sysfs:  o.SysFS,
+		table:  r.Table,
+		dialer: d,
+		path:   path,
+		dialed: func() *cri.DialResult { return nil },
+		calm:   func() bool { return !r.alert.Load() },
+	}
+	return h.watch()
+}
+
+// newHopBehind returns the sources of a hop behind the runtime, with a dialer of its own.
+func (r *Registry) newHopBehind(o Options, prefix string, find func() string, ping bool) *hop {
+	d := NewDialer(DialOptions{
+		Path:    find,
+		Period:  probePeriod,
+		Timeout: probePeriod,
+		ping:    ping,
+		anyGRPC: true,
+		Pulse:   o.Pulse,
+		Done: func(p facts.Probe) {
+			if !p.OK {
+				o.Notify()
+			}
+		},
+	})
+	return r.newHop(o, prefix, d, func() string { return *d.path.Load() })
+}
+
+// newKubelet returns the sources about the kubelet.
+func (r *Registry) newKubelet(o Options) []Source {
+	process := &kubelet.Process{
+		ProcFS:   o.ProcFS,
+		Table:    r.Table,
+		Endpoint: r.hops[0].path,
+		Runtime:  r.PID,
+		Pinned:   o.Pinned,
+	}
+	r.kubelet = NewWatch(Spec[facts.KubeletProcess]{
+		Name:    "kubelet_process",
+		Every:   2,
+		Calm:    4,
+		Timeout: 2 * time.Second,
+		Gather:  process.Sample,
+		Store:   func(e *facts.Evidence, v *facts.KubeletProcess) { e.KubeletProcess = v },
+	})
+	api := &kubelet.API{ProcFS: o.ProcFS, Process: process}
+	connection := NewWatch(Spec[facts.KubeletAPI]{
+		Name:     "kubelet_api",
+		Every:    2,
+		Calm:     4,
+		Timeout:  3 * time.Second,
+		Gather:   api.Sample,
+		Resample: func(v *facts.KubeletAPI) bool { return !v.LostSince.IsZero() },
+		Store:    func(e *facts.Evidence, v *facts.KubeletAPI) { e.KubeletAPI = v },
+	})
+	o.Kubelet.Process = r.kubelet.Sampled
+	client := kubelet.New(o.Kubelet)
+	// A kubelet that stops is reported within 15 s: 4 s until the next sample, and 10 s
+	// in which it must have failed.
+	report := NewWatch(Spec[facts.Kubelet]{
+		Name:     "kubelet",
+		Every:    4,
+		Timeout:  5 * time.Second,
+		Resample: func(v *facts.Kubelet) bool { return !v.OK },
+		Gather:   client.Sample,
+		Store: func(e *facts.Evidence, v *facts.Kubelet) {
+			e.Kubelet = v
+			e.KubeletUnit = process.Unit()
+		},
+	})
+	return []Source{r.kubelet, connection, report}
 }
 
 // probePeriod is that of a hop behind the runtime, and the limit of a stage of a probe.
@@ -119,7 +162,8 @@ func (r *Registry) KubeletProcess() *facts.KubeletProcess { return r.kubelet.Val
 
 // PIDs returns the processes that calls pass through, the runtime's first, 0 for one that is not
 // known: they keep containers' data.
-func (r *Registry) PIDs() (out []int) {
+func (r *Registry) PIDs() []int {
+	var out []int
 	for _, h := range r.hops {
 		out = append(out, h.process.PID())
 	}

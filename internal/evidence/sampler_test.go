@@ -78,7 +78,7 @@ func want(t *testing.T, w *Watch[int], value int, state string) {
 func TestSourceAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, news := 0, 0
-		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 1, Timeout: testTimeout, Again: func(v *int) bool {
+		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 1, Timeout: testTimeout, Resample: func(v *int) bool {
 			if *v == 9 {
 				panic("again")
 			}
@@ -173,7 +173,7 @@ func TestSourceDue(t *testing.T) {
 			calls atomic.Int64
 			again atomic.Bool
 		)
-		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 2, Calm: 5, Timeout: testTimeout, Again: func(*int) bool { return again.Load() }, Gather: func(context.Context) (*int, error) {
+		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 2, Calm: 5, Timeout: testTimeout, Resample: func(*int) bool { return again.Load() }, Gather: func(context.Context) (*int, error) {
 			v := int(calls.Add(1))
 			return &v, nil
 		}})

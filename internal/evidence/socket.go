@@ -24,8 +24,8 @@ const newListenerFor = 2 * time.Second
 // unix_diag, and no privilege. No listener is a sample, not an error.
 func newQueue(h *hop) *Watch[facts.Queue] {
 	return NewWatch(Spec[facts.Queue]{
-		Name: h.prefix + "queue", Every: 1, Timeout: 500 * time.Millisecond, Gather: (&queueSource{hop: h}).gather,
-		Again: func(v *facts.Queue) bool {
+		Name: h.prefix + "queue", Every: 1, Calm: 4, Timeout: 500 * time.Millisecond, Gather: (&queueSource{hop: h}).gather,
+		Resample: func(v *facts.Queue) bool {
 			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < newListenerFor
 		},
 		Store: func(e *facts.Evidence, v *facts.Queue) { e.Queue = v },
@@ -121,7 +121,7 @@ type listenerSource struct {
 // is systemd, or there is none, by the socket's inode, which takes CAP_SYS_PTRACE.
 func newListener(h *hop) *Watch[facts.Listener] {
 	return NewWatch(Spec[facts.Listener]{
-		Name: h.prefix + "listener", Every: 1, Timeout: 2 * time.Second, Gather: (&listenerSource{hop: h}).gather,
+		Name: h.prefix + "listener", Every: 1, Calm: 4, Timeout: 2 * time.Second, Gather: (&listenerSource{hop: h}).gather,
 		Store: func(e *facts.Evidence, v *facts.Listener) { e.Listener = v },
 	})
 }

@@ -1,5 +1,5 @@
-// Package evidence is what the node says when the runtime does not. Each source
-// has a time limit of its own and may fail alone.
+// Package evidence samples the node's state, which explains a runtime that does not answer. Each
+// source has a time limit of its own and may fail alone.
 //
 // A source only reads: it starts no process, signals nobody, and leaves at most
 // one connection a minute in the queue of a runtime that does not accept.
@@ -19,7 +19,7 @@ import (
 
 // ErrNoData is returned by a source that has nothing to report and has not failed:
 // there is no process to read, or no such file on this kernel.
-var ErrNoData = errors.New("there is nothing to look at")
+var ErrNoData = errors.New("no data")
 
 // Source is one source of evidence, for samples of any type.
 type Source interface {
@@ -37,41 +37,52 @@ type Source interface {
 type Spec[T any] struct {
 	Name string
 	// Every is the number of ticks between two samples while something may be wrong,
-	// Calm the number in the steady state; 0 is Every. While Again reports true of the
+	// Calm the number in the steady state; 0 is Every. While Resample reports true of the
 	// last sample, the source is due at each tick.
 	Every, Calm int
-	Again       func(*T) bool
+	Resample    func(*T) bool
 	Timeout     time.Duration // of one sample
 	// Gather returns a sample, which it does not change later; or an error, ErrNoData
 	// where there is nothing to report. Store puts it into the facts.
 	Gather func(context.Context) (*T, error)
 	Store  func(*facts.Evidence, *T)
+	// Unread returns the parts that the last call of Gather needed and could not read; nil for
+	// a source without.
+	Unread func() map[string]string
 }
 
 // Watch samples one source and keeps the last sample. A sample that exceeds its limit
 // or panics has failed; while it has not returned there is no other.
 //
-// After one failure the sample before it counts until the next one.
+// After one failure the sample before it counts until the next one. So a source is in one of
+// these states:
+//
+//	nothing to report  Up, At zero
+//	up                 Up, value of the last sample
+//	failed once        not Up, value of the sample before, until a time
+//	failed             not Up, no value
 type Watch[T any] struct {
 	spec    Spec[T]
 	slot    bounded.Slot[sample[T]]
 	last    atomic.Pointer[sample[T]]
-	inside  atomic.Bool // a sample is awaited
+	pending atomic.Bool // a sample is awaited
 	sampled int         // the tick of the last sample, -1 before the first
 }
 
 // sample is how the last sample of a source ended. At is zero where there is nothing to
-// report. A value of before a failure counts until some time. again is true where another
-// sample is due at the next tick.
+// report. The value of the sample before a failure counts until expires.
 type sample[T any] struct {
 	facts.Source
 
-	value *T
-	until time.Time
-	again bool
+	value    *T
+	expires  time.Time
+	resample bool // another sample is due at the next tick
 }
 
 func nothing[T any]() *sample[T] { return &sample[T]{Source: facts.Source{Up: true}} }
+
+// urgent reports whether the source is to be sampled at each tick, or has failed.
+func (s *sample[T]) urgent() bool { return s.resample || !s.Up }
 
 // NewWatch returns a source.
 func NewWatch[T any](spec Spec[T]) *Watch[T] {
@@ -86,7 +97,7 @@ func (w *Watch[T]) String() string { return w.spec.Name }
 // Value returns the last sample; nil for none, and after two failures.
 func (w *Watch[T]) Value() *T {
 	s := w.last.Load()
-	if !s.Up && time.Now().After(s.until) {
+	if !s.Up && time.Now().After(s.expires) {
 		return nil
 	}
 	return s.value
@@ -99,57 +110,76 @@ func (w *Watch[T]) Sampled() (v *T, known bool) {
 }
 
 func (w *Watch[T]) report(e *facts.Evidence) (s facts.Source, ok bool) {
-	v, s := w.Value(), w.last.Load().Source
+	v := w.Value()
 	if v != nil {
 		w.spec.Store(e, v)
 	}
+	s = w.last.Load().Source
 	s.Kept = !s.Up && v != nil
 	return s, !s.At.IsZero()
 }
 
-func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
-	every, last := w.spec.Every, w.last.Load()
+// interval is the number of ticks between two samples.
+func (w *Watch[T]) interval(alert bool) int {
+	last := w.last.Load()
 	switch {
-	case last.again:
-		every = 1
-	case !s.alert.Load() && last.Up:
-		every = max(every, w.spec.Calm)
+	case last.resample:
+		return 1
+	case !alert && last.Up:
+		return max(w.spec.Every, w.spec.Calm)
 	}
-	due := w.sampled < 0 || n-w.sampled >= every
-	if !due || !w.inside.CompareAndSwap(false, true) {
+	return w.spec.Every
+}
+
+func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
+	due := w.sampled < 0 || n-w.sampled >= w.interval(s.alert.Load())
+	if !due || !w.pending.CompareAndSwap(false, true) {
 		return
 	}
 	w.sampled = n
 	go func() {
-		defer w.inside.Store(false)
+		defer w.pending.Store(false)
+		wasUrgent := w.last.Load().urgent()
 		w.sample(ctx)
-		if now := w.last.Load(); (now.again || !now.Up) != (last.again || !last.Up) {
+		if w.last.Load().urgent() != wasUrgent {
 			s.notify()
 		}
 	}()
 }
 
-func (w *Watch[T]) gather(ctx context.Context) (s sample[T], err error) {
-	s.value, err = w.spec.Gather(ctx)
-	s.again = err == nil && w.spec.Again != nil && w.spec.Again(s.value)
-	return s, err
+func (w *Watch[T]) gather(ctx context.Context) (sample[T], error) {
+	value, err := w.spec.Gather(ctx)
+	next := sample[T]{value: value}
+	if w.spec.Unread != nil {
+		next.Unread = w.spec.Unread()
+	}
+	next.resample = err == nil && w.spec.Resample != nil && w.spec.Resample(value)
+	return next, err
 }
 
 func (w *Watch[T]) sample(ctx context.Context) {
-	start, last := time.Now(), w.last.Load()
+	start := time.Now()
+	last := w.last.Load()
 	next, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
+	next.Up = err == nil
+	next.At = time.Now()
+	next.Duration = time.Since(start)
+	isNothing := errors.Is(err, ErrNoData) || errors.Is(err, kubelet.ErrNone)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, bounded.ErrBusy): // that the call hangs has been published
 		return
-	case errors.Is(err, ErrNoData), errors.Is(err, kubelet.ErrNone):
+	case isNothing && len(next.Unread) == 0:
 		w.last.Store(nothing[T]())
 		return
-	}
-	next.Source = facts.Source{Up: err == nil, At: time.Now(), Duration: time.Since(start)}
-	if err != nil {
-		next.Err, next.value = err.Error(), nil
+	case isNothing: // and it is known why
+		next.Up = true
+		next.value = nil
+	case err != nil:
+		next.Err = err.Error()
+		next.value = nil
 		if last.Up {
-			next.value, next.until = last.value, start.Add(time.Duration(w.spec.Every)*tick+2*w.spec.Timeout)
+			next.value = last.value
+			next.expires = start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)
 		}
 	}
 	w.last.Store(&next)
@@ -174,7 +204,12 @@ type Sampler struct {
 }
 
 func newSampler(notify func(), sources ...Source) *Sampler {
-	return &Sampler{sources: sources, notify: notify, wake: bounded.NewSignal(), jitter: jitter}
+	return &Sampler{
+		sources: sources,
+		notify:  notify,
+		wake:    bounded.NewSignal(),
+		jitter:  jitter,
+	}
 }
 
 func jitter(least time.Duration) time.Duration { return least + rand.N(tick/2) } //nolint:gosec // no secret

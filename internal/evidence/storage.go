@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +21,6 @@ const (
 	// storageInterval is the time between two searches for the directories of a process:
 	// on a full node reading its mounts takes milliseconds.
 	storageInterval = 30 * time.Second
-	maxMountinfo    = 4 << 20 // bytes
 )
 
 // storageMarks are parts of the paths of a runtime's open files and mounts. What stands
@@ -39,10 +39,12 @@ type storage struct {
 	table         *proc.Table
 	pids          func() []int
 
-	searched time.Time
-	of       []int // the processes that were searched
-	dirs     []storageDir
-	mounts   int // the most that a process's mount namespace has
+	searched     time.Time
+	processes    []int // that were searched
+	dirs         []storageDir
+	mounts       int    // the most that a process's mount namespace has
+	unread       unread // by this sample
+	searchUnread unread // by the last search
 }
 
 // storageDir is one directory of a runtime: its file system, without numbers, and ext4's
@@ -58,37 +60,49 @@ type storageDir struct {
 // newStorage returns the source about the file systems on which the processes keep
 // containers' data: of the directories in which they have databases open or containers
 // mounted. Reading that, and statfs through /proc/PID/root, takes CAP_SYS_PTRACE: without it
-// the source has nothing to report.
+// the source reports what is denied.
 func newStorage(s *storage) *Watch[facts.Storage] {
+	s.unread = unread{}
+	s.searchUnread = unread{}
 	return NewWatch(Spec[facts.Storage]{
-		Name: "storage", Every: 4, Timeout: 2 * time.Second, Again: (*facts.Storage).Unwritable,
-		Gather: s.gather, Store: func(e *facts.Evidence, v *facts.Storage) { e.Storage = v },
+		Name:     "storage",
+		Every:    4,
+		Timeout:  2 * time.Second,
+		Resample: (*facts.Storage).Unwritable,
+		Gather:   s.gather,
+		Unread:   s.unread.drain,
+		Store:    func(e *facts.Evidence, v *facts.Storage) { e.Storage = v },
 	})
 }
 
-func (s *storage) gather(context.Context) (*facts.Storage, error) {
+func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 	out := &facts.Storage{At: time.Now()}
-	// An ext4 file system is read-only after an error, and statfs does not say so: its mount does.
-	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
 	pids := s.pids()
-	if out.At.Sub(s.searched) >= storageInterval || !slices.Equal(pids, s.of) || slices.ContainsFunc(s.dirs, broken) {
-		known := s.dirs
+	if s.isStale(out.At, pids) {
+		s.searched = out.At
+		s.processes = pids
 		s.mounts = 0
-		s.searched, s.of, s.dirs = out.At, pids, nil
+		known := s.dirs
+		s.dirs = nil
+		clear(s.searchUnread)
 		for _, pid := range pids {
-			s.search(pid)
+			s.search(ctx, pid)
 		}
 		if slices.Contains(pids, 0) || len(pids) == 0 {
-			s.keep(known, pids)
+			s.keep(ctx, known, pids)
 		}
 	}
+	maps.Copy(s.unread, s.searchUnread)
 	for _, d := range s.dirs {
-		switch err := d.stat(s.procfs); {
+		err := d.stat(s.procfs)
+		switch {
 		case err == nil:
 			out.FileSystems = append(out.FileSystems, d.FileSystem)
 		case proc.Gone(err):
 			s.searched = time.Time{} // the process has ended
-		case !errors.Is(err, fs.ErrPermission):
+		case errors.Is(err, fs.ErrPermission):
+			s.unread.add("file systems", err)
+		default:
 			return nil, err
 		}
 	}
@@ -100,36 +114,48 @@ func (s *storage) gather(context.Context) (*facts.Storage, error) {
 	return out, nil
 }
 
+// isStale reports whether the directories are to be searched again: after storageInterval, for
+// other processes, and after an error of ext4, which statfs does not show and the mount does.
+func (s *storage) isStale(now time.Time, pids []int) bool {
+	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
+	return now.Sub(s.searched) >= storageInterval ||
+		!slices.Equal(pids, s.processes) ||
+		slices.ContainsFunc(s.dirs, broken)
+}
+
 // search finds the directories of a process by its mounts and open files.
-func (s *storage) search(pid int) {
+func (s *storage) search(ctx context.Context, pid int) {
 	p, err := s.table.Alive(pid)
 	if err != nil {
 		return
 	}
-	b, _ := s.table.ReadSlow(proc.Path(s.procfs, pid, "mountinfo"), maxMountinfo) // of nothing there is none
-	mounts := proc.ParseMounts(b)
+	mounts, err := s.table.Mounts(ctx, pid)
+	s.searchUnread.add("mount table", err)
 	s.mounts = max(s.mounts, len(mounts))
-	note := func(path string) {
-		for _, m := range storageMarks {
-			dir, _, found := strings.Cut(path, m.mark)
-			known := slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.Directory == dir })
-			if m.comm == p.Comm && found && !known && strings.HasPrefix(dir, "/") {
-				s.dirs = append(s.dirs, s.dirOn(mounts, dir, m.use, pid))
-			}
+	for _, m := range mounts {
+		s.recognize(p, mounts, m.Point+"/")
+	}
+	err = proc.EachFD(s.procfs, pid, func(_ int, target string) bool {
+		s.recognize(p, mounts, target)
+		return ctx.Err() == nil
+	})
+	s.searchUnread.add("descriptors", err)
+}
+
+// recognize adds the directory of a process in which a path shows it to keep its data.
+func (s *storage) recognize(p proc.Process, mounts []proc.Mount, path string) {
+	for _, m := range storageMarks {
+		dir, _, found := strings.Cut(path, m.mark)
+		known := slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.Directory == dir })
+		if m.comm == p.Comm && found && !known && strings.HasPrefix(dir, "/") {
+			s.dirs = append(s.dirs, s.dirOn(mounts, dir, m.use, p.PID))
 		}
 	}
-	for _, m := range mounts {
-		note(m.Point + "/")
-	}
-	_ = proc.EachFD(s.procfs, pid, func(_ int, to string) bool { // what cannot be read shows nothing
-		note(to)
-		return true
-	})
 }
 
 // keep keeps the directories of processes that have ended, as the node's first process sees them: a full or read-only
 // one may be why they ended.
-func (s *storage) keep(known []storageDir, pids []int) {
+func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
 	var mounts []proc.Mount
 	for _, d := range known {
 		listed := slices.ContainsFunc(s.dirs, func(other storageDir) bool { return other.Directory == d.Directory })
@@ -137,11 +163,11 @@ func (s *storage) keep(known []storageDir, pids []int) {
 			continue
 		}
 		if mounts == nil {
-			b, err := s.table.ReadSlow(proc.Path(s.procfs, 1, "mountinfo"), maxMountinfo)
+			all, err := s.table.Mounts(ctx, 1)
 			if err != nil {
 				return
 			}
-			mounts = proc.ParseMounts(b)
+			mounts = all
 		}
 		s.dirs = append(s.dirs, s.dirOn(mounts, d.Directory, d.Use, 1))
 	}

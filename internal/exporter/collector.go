@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -184,6 +185,9 @@ func (s sink) evidence(e *facts.Evidence) {
 	s.process(e.Process)
 	for name, source := range e.Sources {
 		s.flag(evidenceUp, source.Up, name)
+		for part := range source.Unread {
+			s.flag(evidenceUp, false, name+"/"+strings.ReplaceAll(part, " ", "_"))
+		}
 	}
 	if k := e.Kubelet; k != nil {
 		s.flag(kubeletUp, k.OK)

@@ -76,7 +76,8 @@ var (
 	processStart  = desc("pleg_runtime_process_start_time_seconds",
 		"Unix time at which the process behind the held connection started.")
 	evidenceUp = desc("pleg_evidence_up",
-		"1 while a source of evidence answers, 0 while it fails. Of plegd itself: state and incidents, its state "+
+		"1 while a source of evidence answers, 0 while it fails. SOURCE/PART is 0 while a part of it is "+
+			"denied, too large or late. Of plegd itself: state and incidents, its state "+
 			"directory can be used; web and control, its addresses and control socket are served.", "source")
 	kubeletUp = desc("pleg_kubelet_up",
 		"1 while the kubelet's healthz is good, 0 while it fails, hangs or is refused.")

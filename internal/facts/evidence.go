@@ -29,6 +29,9 @@ type Source struct {
 	Duration time.Duration `json:"duration_seconds"`
 	Err      string        `json:"error,omitzero"` // why the read failed
 	Kept     bool          `json:"kept,omitzero"`  // the previous sample is still valid
+	// Unread are the parts that it could not read, with the outcome: "denied", "larger than
+	// 50000 lines", "no answer in time". It answers without them.
+	Unread map[string]string `json:"unread,omitempty"`
 }
 
 // Queue is the accept queue of the runtime's listener, by sock_diag.

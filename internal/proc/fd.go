@@ -2,7 +2,7 @@ package proc
 
 import (
 	"errors"
-	"os"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,23 +13,69 @@ import (
 // maxFDs bounds the descriptors of a process that are read.
 const maxFDs = 1 << 16
 
-// EachFD calls f for every descriptor of a process with where it leads, until f returns
+// EachFD calls visit for every descriptor of a process with where it leads, until visit returns
 // false. Root without CAP_SYS_PTRACE may list the descriptors of a process with more
-// capabilities, and not read where they lead: that is an error that wraps
-// fs.ErrPermission.
-func EachFD(procfs string, pid int, f func(fd int, to string) bool) error {
+// capabilities, and not read where they lead: the error is Denied then. It is TooLarge where the
+// process has more than 65,536, beside the calls for those.
+func EachFD(procfs string, pid int, visit func(fd int, target string) bool) error {
 	dir := Path(procfs, pid, "fd")
-	fds, err := Numbers(dir, maxFDs)
+	fds, unread := Numbers(dir, maxFDs)
 	for _, fd := range fds {
-		to, err := os.Readlink(dir + "/" + strconv.Itoa(fd))
-		if errors.Is(err, os.ErrPermission) {
+		target, err := Link(dir + "/" + strconv.Itoa(fd))
+		if errors.Is(err, Denied) {
 			return err
 		}
-		if err == nil && !f(fd, to) {
+		if err == nil && !visit(fd, target) {
 			return nil
 		}
 	}
-	return err
+	return unread
+}
+
+// CountFDs returns the number of descriptors of a process: since Linux 6.2 the size of the
+// directory, else by a list of at most 65,536.
+func CountFDs(procfs string, pid int) (int, error) {
+	dir := Path(procfs, pid, "fd")
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return 0, failed(dir, err)
+	}
+	if st.Size > 0 {
+		return int(st.Size), nil
+	}
+	fds, err := Numbers(dir, maxFDs)
+	if errors.Is(err, TooLarge) {
+		return len(fds), nil // at least
+	}
+	return len(fds), err
+}
+
+// FDLimits returns the soft and the hard limit of the open files of a process; math.MaxInt for
+// no limit.
+func FDLimits(procfs string, pid int) (soft, hard int, err error) {
+	path := Path(procfs, pid, "limits")
+	b, err := Read(path, maxProcFile)
+	if err != nil {
+		return 0, 0, err
+	}
+	_, line, _ := strings.Cut(string(b), "Max open files")
+	fields := strings.Fields(line)
+	if len(fields) < 2 {
+		return 0, 0, failed(path, errors.New("no line of open files"))
+	}
+	soft, badSoft := parseLimit(fields[0])
+	hard, badHard := parseLimit(fields[1])
+	if err := errors.Join(badSoft, badHard); err != nil {
+		return 0, 0, failed(path, err)
+	}
+	return soft, hard, nil
+}
+
+func parseLimit(field string) (int, error) {
+	if field == "unlimited" {
+		return math.MaxInt, nil
+	}
+	return strconv.Atoi(field)
 }
 
 // SocketInode decodes socket:[123], what a socket's descriptor is a link to.
@@ -113,45 +159,3 @@ func ParseLocks(b []byte) (out []Lock) {
 
 // WaitsFor reports whether a process waits here for a lock of another one.
 func (l Lock) WaitsFor(pid int) bool { return l.Waiting && l.PID == pid && l.Holder != pid }
-
-// Mount is one line of /proc/PID/mountinfo.
-type Mount struct {
-	ID     int
-	Device string // major:minor
-	Point  string
-	Type   string
-	Source string
-	// Options are the mount's own, and after them those of its file system.
-	Options string
-}
-
-// ParseMounts decodes a /proc/PID/mountinfo, blanks in paths written as \040 as the kernel
-// does; an invalid line is left out.
-func ParseMounts(b []byte) (out []Mount) {
-	for line := range strings.Lines(string(b)) {
-		before, after, found := strings.Cut(strings.TrimSuffix(line, "\n"), " - ")
-		left, right := strings.Split(before, " "), strings.Split(after, " ")
-		if !found || len(left) < 6 || len(right) < 2 {
-			continue
-		}
-		if id, err := strconv.ParseUint(left[0], 10, 31); err == nil {
-			out = append(out, Mount{
-				ID: int(id), Device: left[2], Point: left[4], Type: right[0], Source: right[1],
-				Options: strings.Join(append(left[5:6:6], right[2:]...), ","),
-			})
-		}
-	}
-	return out
-}
-
-// MountOf returns the mount that a path lies on: of several at one point the last.
-func MountOf(mounts []Mount, path string) (best Mount, ok bool) {
-	for _, m := range mounts {
-		rest, below := strings.CutPrefix(path, m.Point)
-		below = below && (rest == "" || rest[0] == '/' || strings.HasSuffix(m.Point, "/"))
-		if below && len(m.Point) >= len(best.Point) {
-			best, ok = m, true
-		}
-	}
-	return best, ok
-}

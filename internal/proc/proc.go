@@ -23,9 +23,6 @@ func Path(procfs string, pid int, name string) string {
 	return procfs + "/" + strconv.Itoa(pid) + "/" + name
 }
 
-// ReadLimited reads a file; an error where it has more than limit bytes.
-func ReadLimited(file string, limit int) ([]byte, error) { return Read(file, limit) }
-
 // readOnce reads a file of /proc that is one record into b, by one read(2). It calls the
 // kernel without os.File, which costs as much again.
 func readOnce(file string, b []byte) ([]byte, error) {
@@ -47,44 +44,7 @@ func ReadFile(path ...string) ([]byte, error) {
 }
 
 // Gone reports whether an error says that a process, or its file, is gone.
-func Gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH)
-}
-
-// SplitArgs splits a /proc/PID/cmdline.
-func SplitArgs(b []byte) []string {
-	b = bytes.TrimRight(b, "\x00")
-	if len(b) == 0 {
-		return nil
-	}
-	return strings.Split(string(b), "\x00")
-}
-
-// ArgValues returns the values of a flag among the arguments, written as --name=value or
-// --name value, with one dash or two.
-func ArgValues(args []string, name string) (out []string) {
-	for i, arg := range args {
-		flag, ok := strings.CutPrefix(arg, "-")
-		flag = strings.TrimPrefix(flag, "-")
-		value, joined := strings.CutPrefix(flag, name+"=")
-		switch {
-		case !ok:
-		case joined:
-			out = append(out, value)
-		case flag == name && i+1 < len(args):
-			out = append(out, args[i+1])
-		}
-	}
-	return out
-}
-
-// ArgValue returns the last value of a flag, which counts; "" where it is not given.
-func ArgValue(args []string, name string) (last string) {
-	for _, v := range ArgValues(args, name) {
-		last = v
-	}
-	return last
-}
+func Gone(err error) bool { return OutcomeOf(err) == Absent }
 
 // value returns the rest after "name:" on a line of its own, as in /proc/PID/status.
 func value(b []byte, name string) string {

@@ -30,14 +30,14 @@ func (o Outcome) Error() string { return string(o) }
 type ReadError struct {
 	Path    string
 	Outcome Outcome
-	Limit   int   // in bytes or entries, of TooLarge
-	Err     error // of the system call; nil for none
+	Limit   string // of TooLarge, with its unit
+	Err     error  // of the system call; nil for none
 }
 
 func (e *ReadError) Error() string {
 	switch {
 	case e.Outcome == TooLarge:
-		return fmt.Sprintf("%s: larger than %d", e.Path, e.Limit)
+		return e.Path + ": larger than " + e.Limit
 	case e.Err != nil:
 		return e.Path + ": " + e.Err.Error()
 	}
@@ -63,6 +63,19 @@ func OutcomeOf(err error) Outcome {
 	return outcomeOf(err)
 }
 
+// Why returns the outcome of an error in words, without the path: "larger than 50000 lines".
+func Why(err error) string {
+	var read *ReadError
+	if errors.As(err, &read) && read.Outcome == TooLarge {
+		return "larger than " + read.Limit
+	}
+	outcome := OutcomeOf(err)
+	if outcome == Failed {
+		return err.Error()
+	}
+	return string(outcome)
+}
+
 // outcomeOf classifies the error of a system call.
 func outcomeOf(err error) Outcome {
 	switch {
@@ -82,7 +95,7 @@ func failed(path string, err error) error {
 const firstRead = 4 << 10
 
 // Read reads a file of /proc, /sys or a cgroup of at most limit bytes. It does not use
-// os.File, which costs as much again. Use Table.Read for a file that may block.
+// os.File, which costs as much again. Use Table.ReadSlow for a file that may block.
 func Read(path string, limit int) ([]byte, error) {
 	fd, err := open(path, unix.O_RDONLY)
 	if err != nil {
@@ -102,7 +115,7 @@ func Read(path string, limit int) ([]byte, error) {
 		}
 		b = b[:len(b)+n]
 		if len(b) > limit {
-			return nil, &ReadError{Path: path, Outcome: TooLarge, Limit: limit}
+			return nil, &ReadError{Path: path, Outcome: TooLarge, Limit: fmt.Sprintf("%d bytes", limit)}
 		}
 		if len(b) == cap(b) {
 			larger := make([]byte, len(b), min(limit+1, 4*cap(b)))
@@ -156,5 +169,5 @@ func Numbers(dir string, limit int) ([]int, error) {
 		}
 		return out, failed(dir, err)
 	}
-	return out[:min(len(out), limit)], &ReadError{Path: dir, Outcome: TooLarge, Limit: limit}
+	return out[:min(len(out), limit)], &ReadError{Path: dir, Outcome: TooLarge, Limit: fmt.Sprintf("%d entries", limit)}
 }

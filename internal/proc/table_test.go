@@ -1,11 +1,13 @@
 package proc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
-// TestTable: one pass has the processes with their kinds, children and ancestors, and
+// TestTable: one pass has the processes with their children and ancestors, and
 // counts until it is too old.
 func TestTable(t *testing.T) {
 	root := t.TempDir()
@@ -31,13 +33,8 @@ func TestTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := map[int]Kind{1: "", 10: "", 11: KindShim, 12: KindOCI}
-	for pid, kind := range kinds {
-		if got, ok := p.ByPID[pid]; !ok || got.Kind() != kind {
-			t.Errorf("%d: %+v, want %q", pid, got, kind)
-		}
-	}
-	if c := p.Children(10); len(p.ByPID) != len(kinds) || len(c) != 2 || c[0].PID != 11 || c[1].PID != 12 {
+	const living = 4
+	if c := p.Children(10); len(p.ByPID) != living || len(c) != 2 || c[0].PID != 11 || c[1].PID != 12 {
 		t.Errorf("children %+v of %d processes", c, len(p.ByPID))
 	}
 	if a := p.Ancestors(12); !slices.Equal(a, []int{12, 10, 1}) {
@@ -47,7 +44,7 @@ func TestTable(t *testing.T) {
 	if again, err := table.Processes(t.Context(), time.Minute); err != nil || again != p {
 		t.Errorf("a young pass is not used again: %v", err)
 	}
-	if again, err := table.Processes(t.Context(), 0); err != nil || len(again.ByPID) != len(kinds)+1 {
+	if again, err := table.Processes(t.Context(), 0); err != nil || len(again.ByPID) != living+1 {
 		t.Errorf("%+v, %v", again, err)
 	}
 	if _, err := table.Alive(13); !Gone(err) {
@@ -92,6 +89,73 @@ func TestTableArgs(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = f.Close()
+	}
+}
+
+// TestArgsAfterExec: a process that begins another program, under the same name or another one,
+// has other arguments.
+func TestArgsAfterExec(t *testing.T) {
+	root := t.TempDir()
+	table := NewTable(root)
+	for _, tt := range []struct{ comm, exe, args, want string }{
+		{"kubelet", "/bin/bash", "/bin/bash\x00/opt/kubelet", "/bin/bash"}, // a wrapper
+		{"kubelet", "/opt/kubelet", "/opt/kubelet\x00--config=x", "/opt/kubelet"},
+		{"kubelet", "/opt/kubelet", "not read again", "/opt/kubelet"},
+		{"sleep", "/opt/kubelet", "sleep\x001", "sleep"},
+	} {
+		evidencetest.WriteTree(t, root, map[string]string{
+			"9/stat": evidencetest.StatLine(9, tt.comm, 'S', 1, 1), "9/cmdline": tt.args,
+		})
+		link := filepath.Join(root, "9/exe")
+		_ = os.Remove(link) // there is none at first
+		if err := os.Symlink(tt.exe, link); err != nil {
+			t.Fatal(err)
+		}
+		if got := table.Args(ID{PID: 9, Start: 1}); len(got) == 0 || got[0] != tt.want {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}
+
+// TestInterruptedPass: a pass whose context ends keeps what it has, and the next one continues it.
+func TestInterruptedPass(t *testing.T) {
+	const processes = 33_000
+	root, err := os.MkdirTemp("/dev/shm", "proc") //nolint:usetesting // so many files take seconds on a disk
+	if err != nil {
+		root = t.TempDir()
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	evidencetest.WriteTree(t, root, map[string]string{"1/stat": evidencetest.StatLine(1, "x", 'S', 0, 1)})
+	for pid := 2; pid <= processes; pid++ {
+		if err := os.Symlink("1", filepath.Join(root, strconv.Itoa(pid))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := NewTable(root)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	table.passing <- struct{}{}
+	if _, err := table.Processes(ended, 0); OutcomeOf(err) != Late {
+		t.Errorf("behind another pass: %v", err)
+	}
+	<-table.passing
+	current, err := table.startPass()
+	if err != nil || len(current.pids) != processes || current.next.Unread != nil {
+		t.Fatalf("%d processes, %v", len(current.pids), err)
+	}
+	left := current.pids[processes-2:]
+	current.pids = left
+	table.paused = current
+	if p, err := table.Processes(ended, 0); OutcomeOf(err) != Late || p != current.next || len(current.pids) != len(left) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if p, err := table.Processes(t.Context(), 0); err != nil || p != current.next || len(current.pids) != 0 || len(p.ByPID) != 1 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	visited := 0
+	_, err = Holders(ended, root, func(int, int, string) bool { visited++; return false })
+	if OutcomeOf(err) != Late || visited > 0 {
+		t.Errorf("holders: %v after %d descriptors", err, visited)
 	}
 }
 

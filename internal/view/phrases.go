@@ -343,17 +343,23 @@ func hops(s *facts.Snapshot) (out []string) {
 	return out
 }
 
-// missing names the sources of evidence that do not answer, and why.
+// missing names the sources of evidence that do not answer and the parts that they could not
+// read, and why.
 func missing(s *facts.Snapshot) string {
 	var parts []string
 	sources := s.Facts.Evidence.Sources
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
-		if src := sources[name]; !src.Up {
-			why := shorten(Printable(src.Err), 160)
-			if src.Kept {
+		source := sources[name]
+		if !source.Up {
+			why := shorten(Printable(source.Err), 160)
+			if source.Kept {
 				why += "; its last sample still counts"
 			}
 			parts = append(parts, Printable(name)+": "+why)
+		}
+		for _, part := range slices.Sorted(maps.Keys(source.Unread)) {
+			why := shorten(Printable(source.Unread[part]), 160)
+			parts = append(parts, fmt.Sprintf("%s, %s: %s", Printable(name), Printable(part), why))
 		}
 	}
 	return strings.Join(parts, "; ")

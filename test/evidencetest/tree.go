@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/plegd/plegd/test/must"
@@ -15,14 +16,27 @@ func StatLine(pid int, comm string, state byte, ppid int, start uint64) string {
 		"%d 3133440 418 18446744073709551615 0 0\n", pid, comm, state, ppid, start)
 }
 
-// WriteTree writes files below dir, by their paths.
+// rootStatus is the /proc/PID/status of a process of root's in the node's pid namespace.
+const rootStatus = "Uid:\t0\t0\t0\t0\nNSpid:\t7\n"
+
+// WriteTree writes files below dir, by their paths. A process whose PID/stat is written is root's
+// unless its status says otherwise.
 func WriteTree(tb testing.TB, dir string, files map[string]string) {
 	tb.Helper()
 	for name, content := range files {
-		name = filepath.Join(dir, name)
-		must.Do(tb, os.MkdirAll(filepath.Dir(name), 0o755))
-		must.Do(tb, os.WriteFile(name, []byte(content), 0o644))
+		write(tb, filepath.Join(dir, name), content)
+		pid, isStat := strings.CutSuffix(name, "/stat")
+		status := pid + "/status"
+		if _, given := files[status]; isStat && !given && !strings.Contains(pid, "/") {
+			write(tb, filepath.Join(dir, status), rootStatus)
+		}
 	}
+}
+
+func write(tb testing.TB, path, content string) {
+	tb.Helper()
+	must.Do(tb, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Do(tb, os.WriteFile(path, []byte(content), 0o644))
 }
 
 // CopyTree returns a copy of a fixture tree that a test may change.

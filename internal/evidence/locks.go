@@ -1,0 +1,114 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+const (
+	// startDuration is the longest start of a runtime: a snapshotter's database is opened after
+	// the socket.
+	startDuration = 5 * time.Minute
+	maxLocks      = 1 << 20 // bytes of /proc/locks
+)
+
+// lockWait returns a file lock that the process of a sample waits for; nil for none, and while
+// no call is late. bbolt, in which containerd keeps meta.db, polls, so /proc/locks shows no
+// waiter: a process that starts waits for a database that it has open and another process has
+// locked.
+func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWait {
+	if p.hop.isCalm() {
+		p.lockFile = ""
+		return nil
+	}
+	b, err := proc.Read(p.hop.procfs+"/locks", maxLocks)
+	p.unread.add("file locks", err)
+	locks := proc.ParseLocks(b)
+	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
+	if len(waits) == 0 && p.mayPoll(v) {
+		waits = p.databaseLocks(ctx, v.PID, locks)
+	}
+	if len(waits) == 0 {
+		p.lockFile = ""
+		return nil
+	}
+	known := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
+	l := waits[max(0, known)]
+	out := &facts.LockWait{HolderPID: l.Holder, Since: v.At}
+	out.File = cmp.Or(p.openFiles(ctx, v.PID, "")[l.File], l.File)
+	if known >= 0 {
+		out.Since = p.last.Lock.Since
+	}
+	if holder, err := p.hop.table.Alive(l.Holder); err == nil {
+		out.HolderComm = holder.Comm
+	}
+	p.lockFile = l.File
+	return out
+}
+
+// mayPoll reports whether a process may poll for a lock: while it starts or does not listen, and
+// as long as it waits for one.
+func (p *Process) mayPoll(v *facts.Process) bool {
+	queue := p.hop.queue()
+	listens := queue != nil && queue.Inode != 0
+	return v.At.Sub(v.Start) < startDuration || !listens || p.lockFile != ""
+}
+
+// databaseLocks returns the locks that other processes hold on databases that a process has
+// open.
+func (p *Process) databaseLocks(ctx context.Context, pid int, locks []proc.Lock) []proc.Lock {
+	foreign := slices.DeleteFunc(locks, func(l proc.Lock) bool { return l.Waiting || l.PID <= 0 || l.PID == pid })
+	if len(foreign) == 0 {
+		return nil
+	}
+	open := p.openFiles(ctx, pid, ".db")
+	var out []proc.Lock
+	for _, l := range foreign {
+		if open[l.File] != "" {
+			out = append(out, proc.Lock{File: l.File, Holder: l.PID})
+		}
+	}
+	return out
+}
+
+// openFiles returns the paths of files with a suffix that the process has open, by
+// major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
+// that of another file system. It asks the file system nothing: that may be what hangs.
+func (p *Process) openFiles(ctx context.Context, pid int, suffix string) map[string]string {
+	mounts, err := p.hop.table.Mounts(ctx, pid)
+	p.unread.add("mount table", err)
+	devices := map[int]string{}
+	for _, m := range mounts {
+		devices[m.ID] = lockDevice(m.Device)
+	}
+	out := map[string]string{}
+	err = proc.EachFD(p.hop.procfs, pid, func(fd int, target string) bool {
+		if !strings.HasPrefix(target, "/") || !strings.HasSuffix(target, suffix) {
+			return ctx.Err() == nil
+		}
+		info := proc.ReadFDInfo(p.hop.procfs, pid, fd)
+		if info.Inode != "" && devices[info.MountID] != "" {
+			out[devices[info.MountID]+":"+info.Inode] = target
+		}
+		return ctx.Err() == nil
+	})
+	p.unread.add("descriptors", err)
+	return out
+}
+
+// lockDevice converts major:minor of a mount table to the hexadecimal of /proc/locks; "" where it
+// is none.
+func lockDevice(device string) string {
+	var major, minor int
+	if _, err := fmt.Sscanf(device, "%d:%d", &major, &minor); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%02x:%02x", major, minor)
+}

@@ -1,0 +1,104 @@
+package evidence
+
+import (
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/evidencetest"
+)
+
+// TestShimProof: a stopped process that only has the name and the arguments of a shim is none.
+func TestShimProof(t *testing.T) {
+	for name, tt := range map[string]struct {
+		status string
+		stuck  int
+	}{
+		"a shim":                   {"Uid:\t0\t0\t0\t0\nNSpid:\t201\n", 1},
+		"another user's orphan":    {"Uid:\t1000\t1000\t1000\t1000\nNSpid:\t201\n", 0},
+		"a set-user-ID program":    {"Uid:\t1000\t0\t0\t0\nNSpid:\t201\n", 0},
+		"in a pid namespace":       {"Uid:\t0\t0\t0\t0\nNSpid:\t201\t1\n", 0},
+		"of a user that is hidden": {"", 0},
+	} {
+		root := t.TempDir()
+		process(t, root, 1, 0, "systemd", 'S')
+		process(t, root, 100, 1, "containerd", 'S')
+		process(t, root, 201, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "0a1b", "-address", "/run/x.sock")
+		evidencetest.WriteTree(t, root, map[string]string{"201/status": tt.status})
+		w := childrenOf(root, t.TempDir(), 100)
+		if v := gatherChildren(t, w); len(v.Stuck) != tt.stuck || v.Shims != tt.stuck {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// TestPeerIsReused: the number of a process that has ended is not believed, whatever has it now.
+func TestPeerIsReused(t *testing.T) {
+	dialed := time.Now().Add(-time.Minute)
+	for name, tt := range map[string]struct {
+		age  time.Duration
+		want bool
+	}{"the runtime": {time.Hour, true}, "started just before": {time.Minute, true}, "a later process": {30 * time.Second, false}} {
+		root := t.TempDir()
+		started := uint64((time.Hour * 2) / time.Second * proc.ClockTicks)
+		process(t, root, 1, 0, "systemd", 'S')
+		line := evidencetest.StatLine(100, "bash", 'S', 1, started)
+		evidencetest.WriteTree(t, root, map[string]string{"100/stat": line, "100/task/100/stat": line})
+		p := processOf(root, func() int { return 100 })
+		p.hop.dialed = func() *cri.DialResult { return &cri.DialResult{PeerPID: 100, At: dialed} }
+		p.up = func() time.Duration { return 2*time.Hour + tt.age }
+		v, err := p.gather(t.Context())
+		if (err == nil && v.PID == 100) != tt.want {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
+}
+
+// TestLocksInCalm: locks, mounts and descriptors are read once a call is late, and not before.
+func TestLocksInCalm(t *testing.T) {
+	root := evidencetest.CopyTree(t, "testdata/proc")
+	evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
+	p := processIn(root, 1000)
+	calm := true
+	p.hop.calm = func() bool { return calm }
+	if v := gatherProcess(t, p); v.Lock != nil {
+		t.Errorf("in calm: %+v", v.Lock)
+	}
+	calm = false
+	if v := gatherProcess(t, p); v.Lock == nil {
+		t.Error("the lock is not found once a call is late")
+	}
+}
+
+// TestUnread: what a source needs and cannot read is in its state, and only while that is so.
+func TestUnread(t *testing.T) {
+	root := evidencetest.CopyTree(t, "testdata/proc")
+	mounts := strings.Repeat("30 1 254:0 / /root rw - ext4 /dev/vda rw\n", 50_001)
+	evidencetest.WriteTree(t, root, map[string]string{"1000/mountinfo": mounts})
+	s := &storage{procfs: root, sysfs: t.TempDir(), table: proc.NewTable(root), pids: func() []int { return []int{1000} }}
+	synctest.Test(t, func(t *testing.T) {
+		w := newStorage(s)
+		for i, want := range []string{"map[mount table:larger than 50000 lines]", "map[]"} {
+			w.sample(t.Context())
+			source, ok := w.report(&facts.Evidence{})
+			if got := fmt.Sprint(source.Unread); got != want || ok != (i == 0) || !source.Up {
+				t.Errorf("%d: %s, %+v", i, got, source)
+			}
+			evidencetest.WriteTree(t, root, map[string]string{"1000/mountinfo": ""})
+			time.Sleep(storageInterval)
+		}
+	})
+	u := unread{}
+	u.add("a", fs.ErrPermission)
+	u.add("b", fs.ErrNotExist)
+	u.add("c", nil)
+	if got := fmt.Sprint(u.drain(), u); got != "map[a:denied] map[]" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,59 @@
+package proc
+
+const (
+	maxSyscall = 1 << 10 // bytes of a /proc/PID/syscall
+	maxWchan   = 1 << 10
+)
+
+// Thread is one thread at the moment of a sample.
+type Thread struct {
+	Process
+	// Schedstat has no Slices where the kernel does not count.
+	Schedstat
+}
+
+// Threads samples at most limit threads of a process. Those that end meanwhile are left out. The
+// error is TooLarge where there are more, beside those that were read, and Absent where the
+// process has ended.
+func Threads(procfs string, pid, limit int) ([]Thread, error) {
+	dir := Path(procfs, pid, "task")
+	tids, unread := Numbers(dir, limit)
+	out := make([]Thread, 0, len(tids))
+	for _, tid := range tids {
+		// Before the state: a thread that runs in between has run at the next sample, too.
+		times := ReadSchedstat(Path(dir, tid, ""))
+		p, err := ReadStat(dir, tid)
+		if err == nil {
+			out = append(out, Thread{Process: p, Schedstat: times})
+		}
+	}
+	if len(out) == 0 && unread == nil {
+		unread = ErrGone
+	}
+	return out, unread
+}
+
+// Place is where a thread waits in the kernel.
+type Place struct {
+	Channel string // the kernel function, "" where it is not known
+	Call    Syscall
+	Unread  error // why the system call is not known, nil where it is
+}
+
+// Place reads where a thread waits. The kernel shows a channel of "0" where that is denied, and
+// the system call has the outcome.
+func (t *Table) Place(pid, tid int) Place {
+	dir := Path(t.ProcFS, pid, "task")
+	place := Place{}
+	channel, _ := Read(Path(dir, tid, "wchan"), maxWchan) // of one that has ended there is none
+	if string(channel) != "0" {
+		place.Channel = string(channel)
+	}
+	line, err := t.ReadSlow(Path(dir, tid, "syscall"), maxSyscall)
+	place.Call = ParseSyscall(line)
+	place.Unread = err
+	return place
+}
+
+// IsIdle reports whether the thread waits for work; true where nothing is known.
+func (p Place) IsIdle() bool { return p.Call.IsIdle(p.Channel) }
