@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,11 +82,11 @@ func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 
 // sharesNetwork reports whether the process is in plegd's network namespace.
 func (f *waiting) sharesNetwork() bool {
-	plegds, err := os.Readlink(f.procfs + "/self/ns/net")
+	plegds, err := proc.Link(f.procfs + "/self/ns/net")
 	if err != nil {
 		return false
 	}
-	its, err := os.Readlink(proc.Path(f.procfs, f.pid, "ns/net"))
+	its, err := proc.Link(proc.Path(f.procfs, f.pid, "ns/net"))
 	return err == nil && its == plegds
 }
 

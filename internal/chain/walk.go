@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -313,7 +312,7 @@ func (f *waiting) place(t *thread) {
 
 // fd returns where a descriptor of the process leads, "" where that cannot be read.
 func (f *waiting) fd(n int) string {
-	leads, err := os.Readlink(proc.Path(f.procfs, f.pid, fmt.Sprintf("fd/%d", n)))
+	leads, err := proc.Link(proc.Path(f.procfs, f.pid, fmt.Sprintf("fd/%d", n)))
 	if err != nil {
 		f.unseenIf("a descriptor", err)
 	}

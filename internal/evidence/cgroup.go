@@ -31,10 +31,10 @@ type cgroupSource struct {
 	frozenAt    time.Time
 }
 
-// levels are the counters of every level at a moment, by controller and directory.
+// levels are the counters of every level at one time, by controller and directory.
 type levels struct {
-	at time.Time
-	of map[string]counters
+	taken    time.Time
+	counters map[string]counters
 }
 
 // counters are the counters of one level since it was made, by name.
@@ -47,8 +47,12 @@ type counters map[string]uint64
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[facts.Cgroup] {
 	c := &cgroupSource{pid: pid, tree: proc.NewCgroupTree(procfs, sysfs)}
 	return NewWatch(Spec[facts.Cgroup]{
-		Name: name, Every: 1, Calm: 4, Timeout: 500 * time.Millisecond,
-		Gather: c.gather, Store: func(e *facts.Evidence, v *facts.Cgroup) { e.Cgroup = v },
+		Name:    name,
+		Every:   1,
+		Calm:    4,
+		Timeout: 500 * time.Millisecond,
+		Gather:  c.gather,
+		Store:   func(e *facts.Evidence, v *facts.Cgroup) { e.Cgroup = v },
 	})
 }
 
@@ -62,46 +66,62 @@ func (s *cgroupSource) gather(context.Context) (*facts.Cgroup, error) {
 	}
 	v := &facts.Cgroup{At: time.Now(), Path: m.Main()}
 	if path, frozen := s.tree.Frozen(m); frozen {
-		v.Path, v.Frozen, s.frozenAt = path, true, v.At
+		v.Path = path
+		v.Frozen = true
+		s.frozenAt = v.At
 	}
 	v.FrozenAt = s.frozenAt
-	s.samples = append(s.samples[max(0, len(s.samples)-memorySamples):], levels{v.At, map[string]counters{}})
+	kept := s.samples[max(0, len(s.samples)-memorySamples):]
+	s.samples = append(kept, levels{taken: v.At, counters: map[string]counters{}})
 	s.throttling(m, v)
 	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
-	v.PIDs, v.PIDsMax = int(tasks.Used), int(tasks.Limit)
+	v.PIDs = int(tasks.Used)
+	v.PIDsMax = int(tasks.Limit)
 	s.memoryLimits(m, v)
 	v.Pressure = s.pressure(m)
 	return v, nil
 }
 
-// rise yields the increase of a level's counters since each of at most n samples before, the
+// record stores the counters of a level in the present sample.
+func (s *cgroupSource) record(level string, c counters) {
+	s.samples[len(s.samples)-1].counters[level] = c
+}
+
+// increases yields the increase of a level's counters since each of at most n samples, the
 // oldest last; none since those of a cgroup of the same name that has ended.
-func (s *cgroupSource) rise(level string, now counters, n int) iter.Seq2[counters, time.Duration] {
+func (s *cgroupSource) increases(level string, n int) iter.Seq2[counters, time.Duration] {
 	last := len(s.samples) - 1
-	s.samples[last].of[level] = now
-	return func(yield func(since counters, passed time.Duration) bool) {
+	newest := s.samples[last]
+	return func(yield func(grown counters, passed time.Duration) bool) {
 		for i := last - 1; i >= max(0, last-n); i-- {
-			passed, old := s.samples[last].at.Sub(s.samples[i].at), s.samples[i].of[level]
-			if old == nil || passed <= 0 || i+1 < last && passed > maxSampleAge {
+			older := s.samples[i]
+			passed := newest.taken.Sub(older.taken)
+			tooOld := i+1 < last && passed > maxSampleAge
+			if older.counters[level] == nil || passed <= 0 || tooOld {
 				continue
 			}
-			since, again := counters{}, false
-			for name, n := range now {
-				since[name], again = n-old[name], again || n < old[name]
-			}
-			if !again && !yield(since, passed) {
+			grown, ok := newest.counters[level].minus(older.counters[level])
+			if ok && !yield(grown, passed) {
 				return
 			}
 		}
 	}
 }
 
+// minus returns the increase since older counters; ok is false where one began again.
+func (c counters) minus(older counters) (grown counters, ok bool) {
+	grown = counters{}
+	for name, n := range c {
+		if n < older[name] {
+			return nil, false
+		}
+		grown[name] = n - older[name]
+	}
+	return grown, true
+}
+
 // throttling fills in what the CPU quotas at the cgroup and above it take: at the level at
 // which it is most, since a quota above is not counted below.
-//
-// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
-// small quota by a tick may wait for many periods until then: while periods increase and
-// the time does not, it has not run in any of them.
 func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 	for dir, path := range s.tree.Up(m, "cpu") {
 		stat, ok := proc.ReadCPUStat(dir)
@@ -109,18 +129,14 @@ func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 			continue
 		}
 		v.ThrottledTotal += stat.Time
+		level := "cpu " + dir
 		taken := uint64(stat.Time) //nolint:gosec // not negative
-		now := counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": taken}
-		for since, passed := range s.rise("cpu "+dir, now, quotaSamples) {
-			periods := min(1, float64(since["throttled"])/max(1, float64(since["periods"])))
-			// v1 counts the time of each CPU.
-			share := min(1, time.Duration(since["time"]).Seconds()/passed.Seconds()) //nolint:gosec // far below 2^63
-			if since["time"] == 0 && since["periods"] >= minThrottledPeriods {
-				share = periods
-			}
-			if since["throttled"]+since["time"] > 0 {
+		s.record(level, counters{"periods": stat.Periods, "throttled": stat.Throttled, "time": taken})
+		for grown, passed := range s.increases(level, quotaSamples) {
+			if grown["throttled"]+grown["time"] > 0 {
 				s.throttledAt = v.At // be the quota lifted by now
 			}
+			share, periods := throttledShare(grown, passed)
 			if share > v.Throttled && proc.HasQuota(dir) {
 				v.Throttled = share
 				v.ThrottledPeriods = periods
@@ -131,8 +147,23 @@ func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 	v.ThrottledAt = s.throttledAt
 }
 
-// memoryLimits fills in the levels that limit the cgroup's memory. Before Linux 5.2 there is
-// no memory.events.local, and memory.events counts the levels below, too.
+// throttledShare returns the share of the time and of the periods in which a quota held its tasks
+// up.
+//
+// The kernel accounts the time when it gives the CPU back. A group that has overdrawn a
+// small quota by a tick may wait for many periods until then: while periods increase and
+// the time does not, it has not run in any of them.
+func throttledShare(grown counters, passed time.Duration) (share, periods float64) {
+	periods = min(1, float64(grown["throttled"])/max(1, float64(grown["periods"])))
+	if grown["time"] == 0 && grown["periods"] >= minThrottledPeriods {
+		return periods, periods
+	}
+	// v1 counts the time of each CPU.
+	taken := time.Duration(grown["time"]) //nolint:gosec // far below 2^63
+	return min(1, taken.Seconds()/passed.Seconds()), periods
+}
+
+// memoryLimits fills in the levels that limit the cgroup's memory.
 func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *facts.Cgroup) {
 	for dir, path := range s.tree.Up(m, "memory") {
 		limit := func(file string) int64 { return proc.Limit(dir + "/memory." + file) }
@@ -140,24 +171,45 @@ func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *facts.Cgroup) {
 		if l.High == 0 && l.Max == 0 {
 			continue
 		}
-		now, refault := counters(proc.Counters(dir, "memory.events.local")), "workingset_refault"
-		if len(now) == 0 {
-			now = proc.Counters(dir, "memory.events")
-		}
-		l.Usage = max(0, proc.Number(dir+"/memory.current"))
-		if usage := proc.Number(dir + "/memory.usage_in_bytes"); usage >= 0 {
-			v1 := proc.Counters(dir, "memory.oom_control")
-			l.Usage, l.OOM, refault = usage, v1["under_oom"] == 1, "total_workingset_refault"
-			now["oom_kill"] = v1["oom_kill"]
-			now["max"] = uint64(max(0, proc.Number(dir+"/memory.failcnt"))) //nolint:gosec // from 0
-		}
-		stat := proc.Counters(dir, "memory.stat")
-		now["refaults"] = stat[refault+"_anon"] + stat[refault+"_file"] + stat[refault]
-		for since, passed := range s.rise("memory "+dir, now, memorySamples) { // the oldest counts
-			l.HighEvents, l.MaxEvents, l.OOMKills = since["high"], since["max"], since["oom_kill"]
-			l.Refaults = float64(since["refaults"]) / passed.Seconds()
+		level := "memory " + dir
+		s.record(level, readMemory(dir, &l))
+		for grown, passed := range s.increases(level, memorySamples) { // the oldest counts
+			l.HighEvents = grown["high"]
+			l.MaxEvents = grown["max"]
+			l.OOMKills = grown["oom_kill"]
+			l.Refaults = float64(grown["refaults"]) / passed.Seconds()
 		}
 		v.MemoryLimits = append(v.MemoryLimits, l)
+	}
+}
+
+// readMemory fills in the usage of a level, and returns its counters.
+func readMemory(dir string, l *facts.MemoryLimit) counters {
+	usage := proc.Number(dir + "/memory.usage_in_bytes")
+	if usage >= 0 {
+		return readMemoryV1(dir, usage, l)
+	}
+	l.Usage = max(0, proc.Number(dir+"/memory.current"))
+	c := counters(proc.Counters(dir, "memory.events.local"))
+	if len(c) == 0 { // before Linux 5.2; it counts the levels below, too
+		c = proc.Counters(dir, "memory.events")
+	}
+	stat := proc.Counters(dir, "memory.stat")
+	const refault = "workingset_refault"
+	c["refaults"] = stat[refault] + stat[refault+"_anon"] + stat[refault+"_file"]
+	return c
+}
+
+func readMemoryV1(dir string, usage int64, l *facts.MemoryLimit) counters {
+	control := proc.Counters(dir, "memory.oom_control")
+	l.Usage = usage
+	l.OOM = control["under_oom"] == 1
+	stat := proc.Counters(dir, "memory.stat")
+	const refault = "total_workingset_refault"
+	return counters{
+		"oom_kill": control["oom_kill"],
+		"max":      uint64(max(0, proc.Number(dir+"/memory.failcnt"))), //nolint:gosec // from 0
+		"refaults": stat[refault] + stat[refault+"_anon"] + stat[refault+"_file"],
 	}
 }
 
@@ -168,10 +220,11 @@ func (s *cgroupSource) pressure(m proc.Cgroups) *facts.CgroupPressure {
 	if base == "" || path == "/" {
 		return nil
 	}
-	p := &facts.CgroupPressure{}
-	p.CPUSome = proc.Pressure(base+path+"/cpu.pressure", "some")
-	p.MemoryFull = proc.Pressure(base+path+"/memory.pressure", "full")
-	p.IOSome = proc.Pressure(base+path+"/io.pressure", "some")
+	p := &facts.CgroupPressure{
+		CPUSome:    proc.Pressure(base+path+"/cpu.pressure", "some"),
+		MemoryFull: proc.Pressure(base+path+"/memory.pressure", "full"),
+		IOSome:     proc.Pressure(base+path+"/io.pressure", "some"),
+	}
 	if max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
 		return nil
 	}

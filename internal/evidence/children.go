@@ -167,22 +167,27 @@ func (c *childrenSource) findShims(ctx context.Context, runtime proc.Process) {
 			}
 		}
 	}
-	last := c.proven
+	c.shims = c.proofs(ctx, claimed)
+}
+
+// proofs returns those of the processes that prove to be shims of the runtime. A proof counts
+// while the process lives.
+func (c *childrenSource) proofs(ctx context.Context, claimed []proc.Process) []proc.Process {
+	known := c.proven
 	c.proven = map[proc.ID]bool{}
-	c.shims = nil
-	var first proc.Identity
+	var runtime proc.Identity // read for the first shim that is not known
+	var out []proc.Process
 	for _, s := range claimed {
-		if !last[s.ID()] {
-			if first.PID == 0 {
-				first, _ = c.table.Identify(ctx, c.runtime) // without it no shim is proven
-			}
-			if !c.proves(ctx, s, first) {
-				continue
-			}
+		isProven := known[s.ID()]
+		if !isProven && runtime.PID == 0 {
+			runtime, _ = c.table.Identify(ctx, c.runtime) // without it no shim is proven
 		}
-		c.proven[s.ID()] = true
-		c.shims = append(c.shims, s)
+		if isProven || c.proves(ctx, s, runtime) {
+			c.proven[s.ID()] = true
+			out = append(out, s)
+		}
 	}
+	return out
 }
 
 // proves reports whether a process proves to be a shim of the runtime.

@@ -54,7 +54,7 @@ type Dialer struct {
 	opts DialOptions
 	last atomic.Pointer[facts.HopProbe]
 	peer atomic.Pointer[cri.DialResult] // the last connection that was made
-	path atomic.Pointer[string]         // of the last turn
+	path atomic.Pointer[string]         // of the last probe
 	// moved holds the news that another socket listens at the path: a connection that waits
 	// for the one before is given up, and the new one is probed.
 	kick, moved bounded.Signal
@@ -83,7 +83,7 @@ func (d *Dialer) ProbeNow() { d.kick.Send() }
 // Run probes until ctx ends, one probe at a time, and then returns nil.
 func (d *Dialer) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		d.sleep(ctx, d.turn(ctx))
+		d.sleep(ctx, d.probeOnce(ctx))
 	}
 	return nil
 }
@@ -114,12 +114,13 @@ func (d *Dialer) sleep(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// turn makes a probe, if there is one to make, and returns the time until the
-// next turn. A result for one path does not apply to another.
-func (d *Dialer) turn(ctx context.Context) time.Duration {
+// probeOnce makes a probe, if there is one to make, and returns the time until the
+// next. A result for one path does not apply to another.
+func (d *Dialer) probeOnce(ctx context.Context) time.Duration {
 	path := ""
 	_ = bounded.Recovered(func() error { path = d.opts.Path(); return nil }) // without one there is no probe
-	if old := *d.path.Swap(&path); old != path && old != "" {
+	last := *d.path.Swap(&path)
+	if last != path && last != "" {
 		d.last.Store(&facts.HopProbe{})
 		d.peer.Store(nil)
 	}
@@ -144,23 +145,27 @@ type attempt struct {
 // there. A probe without a first answer is published after Timeout; when it then fails,
 // Failures and FailedSince continue with the next.
 func (d *Dialer) probe(ctx context.Context, path string) {
-	begin := time.Now()
+	started := time.Now()
 	limited, cancel := context.WithTimeout(ctx, queuedFor)
 	defer cancel()
-	a, done, late, waits := &attempt{}, make(chan error, 1), time.After(d.opts.Timeout), false
+	a := &attempt{}
+	done := make(chan error, 1)
 	go func() { done <- bounded.Recovered(func() error { return d.ask(limited, path, a) }) }()
+	late := time.After(d.opts.Timeout)
+	unanswered := false
 	for {
 		select {
 		case <-d.moved:
 			d.ProbeNow()
 			return
 		case <-late:
-			if waits = a.answered.Load() == nil && len(done) == 0; waits {
-				d.publish(ctx, facts.Probe{At: begin, Stage: facts.StageSettings, Cause: facts.CauseTimeout})
+			unanswered = a.answered.Load() == nil && len(done) == 0
+			if unanswered {
+				d.publish(ctx, facts.Probe{At: started, Stage: facts.StageSettings, Cause: facts.CauseTimeout})
 			}
 		case err := <-done:
-			if !waits || err == nil || a.answered.Load() != nil {
-				d.publish(ctx, d.result(a, facts.Probe{At: begin}, path, err))
+			if !unanswered || err == nil || a.answered.Load() != nil {
+				d.publish(ctx, d.result(a, facts.Probe{At: started}, path, err))
 			}
 			return
 		}
@@ -176,9 +181,10 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 	dial := func(ctx context.Context) (net.Conn, error) {
 		start := time.Now()
 		conn, err := connect(ctx)
-		now := time.Now()
-		result := &cri.DialResult{At: now, Duration: now.Sub(start), Err: err, PeerPID: cri.PeerPID(conn)}
-		if a.dial.Store(result); err == nil {
+		connected := time.Now()
+		result := &cri.DialResult{At: connected, Duration: connected.Sub(start), Err: err, PeerPID: cri.PeerPID(conn)}
+		a.dial.Store(result)
+		if err == nil {
 			d.peer.Store(result)
 		}
 		return conn, err
@@ -193,14 +199,16 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 	if errors.Is(failed, context.DeadlineExceeded) {
 		return failed
 	}
-	if now := time.Now(); failed == nil {
-		a.answered.Store(&now)
+	answered := time.Now()
+	if failed == nil {
+		a.answered.Store(&answered)
 	}
 	// After a connection that failed before its SETTINGS, a call returns how.
 	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
 	defer cancel()
 	_, err := client.Version(limited)
-	switch served := err == nil || d.opts.anyGRPC && cri.AsError(err).Code == cri.CodeUnimplemented; {
+	served := err == nil || d.opts.anyGRPC && cri.AsError(err).Code == cri.CodeUnimplemented
+	switch {
 	case !served:
 		return err
 	case failed != nil:
@@ -211,26 +219,33 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 
 // result fills in a probe that ended with err.
 func (d *Dialer) result(a *attempt, p facts.Probe, path string, err error) facts.Probe {
-	dial, answered, now := cmp.Or(a.dial.Load(), &cri.DialResult{At: p.At}), a.answered.Load(), time.Now()
-	p.Stage, p.Connect = facts.StageRPC, dial.Duration
-	switch {
-	case dial.Err != nil: // also where the runtime ended before the call, which made a connection of its own
+	dial := cmp.Or(a.dial.Load(), &cri.DialResult{At: p.At})
+	p.Connect = dial.Duration
+	if dial.Err != nil { // also where the runtime ended before the call, which made a connection of its own
 		p.Stage = facts.StageConnect
 		p.Cause, p.Detail = ConnectCause(dial.Err, path)
 		return p
+	}
+	finished := time.Now()
+	answered := a.answered.Load()
+	p.Stage = facts.StageRPC
+	switch {
 	case d.opts.ping:
-		p.RPC = now.Sub(dial.At)
+		p.RPC = finished.Sub(dial.At)
 	case answered == nil:
-		p.Stage, p.Settings = facts.StageSettings, now.Sub(dial.At)
+		p.Stage = facts.StageSettings
+		p.Settings = finished.Sub(dial.At)
 	default:
-		p.Settings, p.RPC = answered.Sub(dial.At), now.Sub(*answered)
+		p.Settings = answered.Sub(dial.At)
+		p.RPC = finished.Sub(*answered)
 	}
 	if err != nil {
 		p.RPC = 0
 		p.Cause, p.Detail = answerCause(err)
 		return p
 	}
-	p.OK, p.Stage = true, ""
+	p.OK = true
+	p.Stage = ""
 	return p
 }
 
@@ -240,24 +255,31 @@ func (d *Dialer) publish(ctx context.Context, p facts.Probe) {
 		return // plegd is stopping: the probe is no evidence about the runtime
 	}
 	next := *d.last.Load()
-	before := next.Probe
 	if p.OK {
 		next.AnsweredAt = time.Now()
 		next.OKSince = cmp.Or(next.OKSince, next.AnsweredAt)
 	} else {
 		next.OKSince = time.Time{}
-		p.FailedSince, p.Failures = p.At, 1
-		if !before.FailedSince.IsZero() && before.Stage == p.Stage {
-			p.FailedSince, p.Failures = before.FailedSince, before.Failures+1
-		}
-		p.ForeignAt = before.ForeignAt
-		if p.Cause == facts.CauseProtocol || p.Cause == facts.CauseUnimplemented {
-			p.ForeignAt = p.At
-		}
+		p = countFailure(p, next.Probe)
 	}
 	next.Probe = p
 	d.last.Store(&next)
 	d.opts.Done(p)
+}
+
+// countFailure counts a failed probe, with the one before it.
+func countFailure(p, last facts.Probe) facts.Probe {
+	p.FailedSince = p.At
+	p.Failures = 1
+	if !last.FailedSince.IsZero() && last.Stage == p.Stage {
+		p.FailedSince = last.FailedSince
+		p.Failures = last.Failures + 1
+	}
+	p.ForeignAt = last.ForeignAt
+	if p.Cause == facts.CauseProtocol || p.Cause == facts.CauseUnimplemented {
+		p.ForeignAt = p.At
+	}
+	return p
 }
 
 // ConnectCause returns why connect(2) to the socket at path failed; CauseNone for a nil error.
@@ -287,7 +309,8 @@ func ConnectCause(err error, path string) (facts.Cause, string) {
 
 // answerCause returns why a connection that was made failed.
 func answerCause(err error) (facts.Cause, string) {
-	switch e := cri.AsError(err); {
+	e := cri.AsError(err)
+	switch {
 	case e.NotInitialized:
 		return facts.CauseNotInitialized, e.Message
 	case cri.Foreign(e):

@@ -32,7 +32,8 @@ type hop struct {
 // watch makes the sources.
 func (h *hop) watch() *hop {
 	queue := newQueue(h)
-	h.queue, h.process = queue.Value, newProcess(h)
+	h.queue = queue.Value
+	h.process = newProcess(h)
 	cgroup := newCgroup(h.prefix+"cgroup", h.procfs, h.sysfs, h.process.PID)
 	h.sources = []Source{queue, newListener(h), h.process, cgroup}
 	return h

@@ -43,7 +43,7 @@ func hopDialerAt(path func() string, ping bool, timeout time.Duration) *Dialer {
 // probeOnce makes one probe.
 func probeOnce(t *testing.T, d *Dialer) *facts.HopProbe {
 	t.Helper()
-	d.turn(t.Context())
+	d.probeOnce(t.Context())
 	return d.last.Load()
 }
 
@@ -185,7 +185,7 @@ func TestHopIsItsProcess(t *testing.T) {
 	h.watch()
 	e := facts.Evidence{Sources: map[string]facts.Source{}}
 	sample := func() facts.Hop {
-		h.dialer.turn(t.Context())
+		h.dialer.probeOnce(t.Context())
 		for range 2 {
 			for _, s := range h.sources {
 				s.(interface{ sample(ctx context.Context) }).sample(t.Context())

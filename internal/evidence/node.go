@@ -1,8 +1,8 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,16 +14,19 @@ import (
 
 // newNode returns the source of the node as a whole. It needs no privilege.
 func newNode(root string) *Watch[facts.Node] {
-	var before procfs.CPUStat
+	var last procfs.CPUStat
 	return NewWatch(Spec[facts.Node]{
-		Name: "node", Every: 5, Calm: 8, Timeout: time.Second,
+		Name:    "node",
+		Every:   5,
+		Calm:    8,
+		Timeout: time.Second,
 		Gather: func(context.Context) (*facts.Node, error) {
-			n, now, err := readNode(root)
+			n, times, err := readNode(root)
 			if err != nil {
 				return nil, err
 			}
-			n.CPUIdle = idleShare(before, now)
-			before = now
+			n.CPUIdle = idleShare(last, times)
+			last = times
 			return n, nil
 		},
 		Store: func(e *facts.Evidence, v *facts.Node) { e.Node = v },
@@ -33,43 +36,58 @@ func newNode(root string) *Watch[facts.Node] {
 // idleShare returns the share of the time between two samples that no CPU was used,
 // waiting for a disk included; -1 where no time has passed since a sample. The times of
 // guests are in User, and the kernel's Iowait may decrease.
-func idleShare(before, now procfs.CPUStat) float64 {
+func idleShare(last, next procfs.CPUStat) float64 {
 	all := func(s procfs.CPUStat) float64 {
 		return s.User + s.Nice + s.System + s.Idle + s.Iowait + s.IRQ + s.SoftIRQ + s.Steal
 	}
-	passed, idle := all(now)-all(before), (now.Idle-before.Idle)+(now.Iowait-before.Iowait)
-	if all(before) == 0 || passed <= 0 || idle < 0 {
+	passed := all(next) - all(last)
+	idle := (next.Idle - last.Idle) + (next.Iowait - last.Iowait)
+	if all(last) == 0 || passed <= 0 || idle < 0 {
 		return -1
 	}
 	return min(1, idle/passed)
 }
 
 func readNode(root string) (*facts.Node, procfs.CPUStat, error) {
-	n, failed := &facts.Node{At: time.Now(), CPUIdle: -1}, error(nil)
-	n.CPUSome = proc.Pressure(root+"/pressure/cpu", "some")
-	n.MemoryFull = proc.Pressure(root+"/pressure/memory", "full")
-	n.IOFull = proc.Pressure(root+"/pressure/io", "full")
-	scan := func(name, format string, to ...any) {
-		b, err := proc.ReadFile(root, name)
-		if _, invalid := fmt.Sscanf(string(b), format, to...); err == nil && invalid != nil {
-			err = fmt.Errorf("%s: want %s, got %q", name, format, b)
-		}
-		failed = cmp.Or(failed, err)
+	n := &facts.Node{
+		At:         time.Now(),
+		CPUIdle:    -1,
+		CPUSome:    proc.Pressure(root+"/pressure/cpu", "some"),
+		MemoryFull: proc.Pressure(root+"/pressure/memory", "full"),
+		IOFull:     proc.Pressure(root+"/pressure/io", "full"),
 	}
 	var pids, unused int
 	var load float64
-	scan("sys/fs/file-nr", "%d %d %d", &n.Files, &unused, &n.FilesMax)
-	scan("sys/kernel/pid_max", "%d", &pids)
-	scan("sys/kernel/threads-max", "%d", &n.ThreadsMax)
-	scan("loadavg", "%f %f %f %d/%d", &load, &load, &load, &unused, &n.Threads) // procfs parses the averages only
-	n.ThreadsMax = min(n.ThreadsMax, pids)
-	var stat procfs.Stat
-	fs, err := procfs.NewFS(root)
-	if err == nil {
-		stat, err = fs.Stat()
+	err := errors.Join(
+		scan(root, "sys/fs/file-nr", "%d %d %d", &n.Files, &unused, &n.FilesMax),
+		scan(root, "sys/kernel/pid_max", "%d", &pids),
+		scan(root, "sys/kernel/threads-max", "%d", &n.ThreadsMax),
+		// procfs parses the averages only.
+		scan(root, "loadavg", "%f %f %f %d/%d", &load, &load, &load, &unused, &n.Threads),
+	)
+	if err != nil {
+		return nil, procfs.CPUStat{}, err
 	}
-	if err = cmp.Or(failed, err); err != nil {
+	n.ThreadsMax = min(n.ThreadsMax, pids)
+	fs, err := procfs.NewFS(root)
+	if err != nil {
+		return nil, procfs.CPUStat{}, err
+	}
+	stat, err := fs.Stat()
+	if err != nil {
 		return nil, procfs.CPUStat{}, err
 	}
 	return n, stat.CPUTotal, nil
+}
+
+// scan decodes a file by a format of fmt.Sscanf.
+func scan(root, name, format string, values ...any) error {
+	b, err := proc.ReadFile(root, name)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Sscanf(string(b), format, values...); err != nil {
+		return fmt.Errorf("%s: want %s, got %q", name, format, b)
+	}
+	return nil
 }

@@ -24,7 +24,11 @@ const newListenerFor = 2 * time.Second
 // unix_diag, and no privilege. No listener is a sample, not an error.
 func newQueue(h *hop) *Watch[facts.Queue] {
 	return NewWatch(Spec[facts.Queue]{
-		Name: h.prefix + "queue", Every: 1, Calm: 4, Timeout: 500 * time.Millisecond, Gather: (&queueSource{hop: h}).gather,
+		Name:    h.prefix + "queue",
+		Every:   1,
+		Calm:    4,
+		Timeout: 500 * time.Millisecond,
+		Gather:  (&queueSource{hop: h}).gather,
 		Resample: func(v *facts.Queue) bool {
 			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < newListenerFor
 		},
@@ -41,32 +45,45 @@ type queueSource struct {
 func (q *queueSource) gather(ctx context.Context) (*facts.Queue, error) {
 	path := q.hop.path()
 	if path == "" {
-		q.cookie, q.last = 0, facts.Queue{}
+		q.cookie = 0
+		q.last = facts.Queue{}
 		return nil, ErrNoData
 	}
 	s, found, err := find(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	v, before := facts.Queue{At: time.Now(), Listening: found}, q.last
-	if found && s.Cookie != q.cookie {
-		if before = (facts.Queue{}); q.cookie != 0 {
-			q.hop.dialer.moved.Send()
-		}
-		q.cookie = s.Cookie
-	}
+	v := facts.Queue{At: time.Now(), Listening: found}
 	if found {
-		v.Inode, v.Length, v.Limit = uint64(s.Inode), int(s.RQueue), int(s.WQueue)
-		v.ListeningSince, v.FellAt = cmp.Or(before.ListeningSince, v.At), before.FellAt
-		if v.Length < before.Length {
-			v.FellAt, before.WaitingSince = v.At, v.At
-		}
-		if v.Length > 0 {
-			v.WaitingSince = cmp.Or(before.WaitingSince, v.At)
-		}
+		v.Inode = uint64(s.Inode)
+		v.Length = int(s.RQueue)
+		v.Limit = int(s.WQueue)
+		q.follow(&v, s.Cookie)
 	}
 	q.last = v
 	return &v, nil
+}
+
+// follow continues the history of the listener in a new sample, or begins that of another one.
+func (q *queueSource) follow(v *facts.Queue, cookie uint64) {
+	last := q.last
+	if cookie != q.cookie {
+		last = facts.Queue{}
+		if q.cookie != 0 {
+			q.hop.dialer.moved.Send()
+		}
+		q.cookie = cookie
+	}
+	v.ListeningSince = cmp.Or(last.ListeningSince, v.At)
+	v.FellAt = last.FellAt
+	waiting := last.WaitingSince
+	if v.Length < last.Length {
+		v.FellAt = v.At
+		waiting = v.At
+	}
+	if v.Length > 0 {
+		v.WaitingSince = cmp.Or(waiting, v.At)
+	}
 }
 
 // find finds the listening socket behind a path.
@@ -80,16 +97,27 @@ func (q *queueSource) gather(ctx context.Context) (*facts.Queue, error) {
 // some overlays). Of several, the one with the highest inode is taken.
 func find(ctx context.Context, path string) (best proc.Socket, found bool, err error) {
 	var st unix.Stat_t
-	names, exists, exact := spellings(path), unix.Stat(path, &st) == nil, false
+	names := spellings(path)
+	exists := unix.Stat(path, &st) == nil
 	file := proc.FileID{Device: st.Dev, Inode: uint32(st.Ino)}
+	exact := false
 	err = proc.EachSocket(ctx, 1<<proc.Listening, func(s proc.Socket) {
-		switch {
-		case !s.Listens() || exact:
-		case exists && s.File == file:
-			best, found, exact = s, true, true
-		case !slices.Contains(names, s.Name), exists && s.File.Device == file.Device:
-		case !found || s.Inode > best.Inode:
-			best, found = s, true
+		if !s.Listens() || exact {
+			return
+		}
+		if exists && s.File == file {
+			best = s
+			found = true
+			exact = true
+			return
+		}
+		sameDevice := exists && s.File.Device == file.Device // and another file
+		if sameDevice || !slices.Contains(names, s.Name) {
+			return
+		}
+		if !found || s.Inode > best.Inode {
+			best = s
+			found = true
 		}
 	})
 	return best, found, err
@@ -121,8 +149,12 @@ type listenerSource struct {
 // is systemd, or there is none, by the socket's inode, which takes CAP_SYS_PTRACE.
 func newListener(h *hop) *Watch[facts.Listener] {
 	return NewWatch(Spec[facts.Listener]{
-		Name: h.prefix + "listener", Every: 1, Calm: 4, Timeout: 2 * time.Second, Gather: (&listenerSource{hop: h}).gather,
-		Store: func(e *facts.Evidence, v *facts.Listener) { e.Listener = v },
+		Name:    h.prefix + "listener",
+		Every:   1,
+		Calm:    4,
+		Timeout: 2 * time.Second,
+		Gather:  (&listenerSource{hop: h}).gather,
+		Store:   func(e *facts.Evidence, v *facts.Listener) { e.Listener = v },
 	})
 }
 
@@ -138,16 +170,18 @@ func (l *listenerSource) gather(ctx context.Context) (*facts.Listener, error) {
 		return nil, err
 	}
 	v := facts.Listener{At: time.Now(), Inode: q.Inode, PID: s.PID, Comm: s.Comm}
-	if last := l.last; l.lastID == s.ID() && !last.Since.IsZero() {
-		v.Since, v.Command, v.Unit = last.Since, last.Command, last.Unit
-	} else {
-		v.Since = v.At
+	v.Since = v.At
+	if l.lastID == s.ID() && !l.last.Since.IsZero() {
+		v.Since = l.last.Since
+		v.Command = l.last.Command
+		v.Unit = l.last.Unit
 	}
 	if v.Command == "" { // of a new one, or not read in time
 		v.Command, v.Unit = l.hop.nameOf(s.ID())
 	}
 	v.OtherMounts = l.otherMounts(s.PID)
-	l.last, l.lastID = v, s.ID()
+	l.last = v
+	l.lastID = s.ID()
 	return &v, nil
 }
 
@@ -174,9 +208,13 @@ func (l *listenerSource) find(ctx context.Context, q *facts.Queue) (proc.Process
 // takes CAP_SYS_PTRACE to see, and not in plegd's.
 func (l *listenerSource) otherMounts(pid int) bool {
 	path := l.hop.path()
-	if _, err := os.Lstat(path); path == "" || !errors.Is(err, fs.ErrNotExist) {
+	if path == "" {
 		return false
 	}
-	_, err := os.Lstat(proc.Path(l.hop.procfs, pid, "root") + path)
+	_, err := os.Lstat(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	_, err = os.Lstat(proc.Path(l.hop.procfs, pid, "root") + path)
 	return err == nil
 }

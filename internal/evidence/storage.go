@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -183,7 +182,7 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 			d.ReadOnly = true
 		}
 	}
-	device, _ := os.Readlink(filepath.Join(s.sysfs, "dev/block", m.Device)) // "" of a file system without one
+	device, _ := proc.Link(filepath.Join(s.sysfs, "dev/block", m.Device)) // "" of a file system without one
 	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device)) + "/"
 	d.errors = proc.Number(d.ext4 + "errors_count")
 	return d
@@ -196,7 +195,9 @@ func (d *storageDir) stat(procfs string) error {
 	if err := unix.Statfs(path, &st); err != nil {
 		return &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	d.Bytes, d.Inodes, d.FreeInodes = int64(st.Blocks)*st.Bsize, int64(st.Files), int64(st.Ffree) //nolint:gosec // < 2^63
+	d.Bytes = int64(st.Blocks) * st.Bsize //nolint:gosec // < 2^63
+	d.Inodes = int64(st.Files)            //nolint:gosec // likewise
+	d.FreeInodes = int64(st.Ffree)        //nolint:gosec // likewise
 	// Without the blocks that ext4 keeps for itself: statfs calls them free, and not even root
 	// can have them.
 	free := int64(st.Bfree) - max(0, proc.Number(d.ext4+"reserved_clusters")) //nolint:gosec // likewise

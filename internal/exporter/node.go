@@ -3,12 +3,15 @@ package exporter
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/proc"
 )
 
 // Node describes the machine, for MetricNodeInfo. Unknown fields are empty.
@@ -27,9 +30,9 @@ func ReadNode(procfs, sysfs string) Node {
 	}
 	root := filepath.Join(procfs, "1/root")
 	for _, file := range []string{"/etc/os-release", "/usr/lib/os-release"} {
-		b, err := os.ReadFile(root + file)
-		if os.IsPermission(err) {
-			b, err = os.ReadFile(file) // not root: a process of the node itself
+		b, err := proc.ReadFile(root + file)
+		if errors.Is(err, proc.Denied) {
+			b, err = proc.ReadFile(file) // not root: a process of the node itself
 		}
 		if err == nil {
 			n.OSImage = osImage(b)

@@ -67,15 +67,16 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, shown := ParseCgroups(b), false
+	m := ParseCgroups(b)
+	shown := false
 	for list, path := range m {
+		if strings.HasSuffix(path, " (deleted)") { // it has ended, and its cgroup after it
+			return nil, fmt.Errorf("look at the cgroup of pid %d: %w", pid, fs.ErrNotExist)
+		}
 		controller, _, _ := strings.Cut(list, ",")
 		base, _ := t.Base(m, controller)
 		m[list] = above.ReplaceAllString(path, "/")
-		switch {
-		case strings.HasSuffix(path, " (deleted)"): // it has ended, and its cgroup after it
-			return nil, fmt.Errorf("look at the cgroup of pid %d: %w", pid, fs.ErrNotExist)
-		case m[list] != path && !holds(base+m[list], pid):
+		if m[list] != path && !holds(base+m[list], pid) {
 			return nil, fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and "+
 				"%s/cgroup.procs below %s does not hold it; plegd needs the node's /sys, and its PIDs",
 				pid, path, m[list], t.root)
@@ -83,13 +84,13 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 		shown = shown || base != "" && exists(base+m[list])
 	}
 	if !shown {
-		err = fmt.Errorf("look at cgroup %s of pid %d: it is not below %s; "+
+		return m, fmt.Errorf("look at cgroup %s of pid %d: it is not below %s; "+
 			"plegd needs the node's /sys and its cgroup namespace", m.Main(), pid, t.root)
 	}
-	return m, err
+	return m, nil
 }
 
-// above is the begin of the path of a cgroup outside plegd's cgroup namespace, as the
+// above is the beginning of the path of a cgroup outside plegd's cgroup namespace, as the
 // runtime's is for a pod that is not privileged: the kernel gives it relative to that
 // namespace ("/../../system.slice/x"). If it is in another branch from the root on, the rest
 // is the path, and its list of processes holds the process.
@@ -111,9 +112,12 @@ func exists(path string) bool {
 // of the controller "".
 func (t CgroupTree) Base(m Cgroups, controller string) (base, path string) {
 	list, path := m.v1(controller)
-	names, file := []string{list, controller}, ""
+	names := []string{list, controller}
+	file := "" // the directory itself
 	if path == "" {
-		names, file, path = []string{"", "unified"}, "cgroup.controllers", m[""]
+		path = m[""]
+		names = []string{"", "unified"}
+		file = "cgroup.controllers"
 	}
 	for _, name := range names {
 		base = filepath.Join(t.root, strings.TrimPrefix(name, "name="))
@@ -147,7 +151,8 @@ func (t CgroupTree) Frozen(m Cgroups) (path string, frozen bool) {
 			state := strings.TrimSpace(string(b))
 			if state == "FROZEN" || state == "FREEZING" || Counters(dir, "cgroup.events")["frozen"] == 1 ||
 				frozen && Number(dir+"/cgroup.freeze") == 1 { // a process beside it waits for a disk
-				path, frozen = level, true
+				path = level
+				frozen = true
 			}
 		}
 	}

@@ -108,9 +108,14 @@ func ReadFDInfo(procfs string, pid, fd int) FDInfo {
 	flags, _, _ := strings.Cut(value(b, "fanotify flags"), " ")
 	class, err := strconv.ParseUint(flags, 16, 64)
 	return FDInfo{
-		Flags: number(b, "flags", 8, 0), MountID: number(b, "mnt_id", 10, 0), PID: number(b, "Pid", 10, 0),
-		FuseConnection: number(b, "fuse_connection", 10, -1), Terminal: number(b, "tty-index", 10, -1), Inode: value(b, "ino"), Locks: ParseLocks(b),
-		Permits: err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0,
+		Flags:          number(b, "flags", 8, 0),
+		MountID:        number(b, "mnt_id", 10, 0),
+		PID:            number(b, "Pid", 10, 0),
+		FuseConnection: number(b, "fuse_connection", 10, -1),
+		Terminal:       number(b, "tty-index", 10, -1),
+		Inode:          value(b, "ino"),
+		Permits:        err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0,
+		Locks:          ParseLocks(b),
 	}
 }
 
@@ -129,32 +134,51 @@ type Lock struct {
 //
 //	1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
 //	1: -> FLOCK  ADVISORY  WRITE 2345 fe:00:5678 0 EOF
-func ParseLocks(b []byte) (out []Lock) {
+func ParseLocks(b []byte) []Lock {
+	var out []Lock
 	var held Lock
 	for line := range strings.Lines(string(b)) {
-		fields := strings.Fields(strings.TrimPrefix(line, "lock:"))
-		l := Lock{
-			Waiting:  len(fields) > 1 && fields[1] == "->",
-			Breaking: len(fields) > 2 && fields[2] == "BREAKING",
-		}
-		if l.Waiting {
-			fields = slices.Delete(fields, 1, 2)
-		}
-		if len(fields) < 6 || strings.Count(fields[5], ":") != 2 {
+		l, err := parseLock(strings.TrimPrefix(line, "lock:"))
+		if errors.Is(err, errLockLine) {
 			held = Lock{}
 			continue
 		}
-		pid, err := strconv.Atoi(fields[4])
-		if l.PID, l.File = pid, fields[5]; l.Waiting && l.File == held.File {
-			l.Holder = max(0, held.PID)
-		} else if !l.Waiting {
+		if !l.Waiting {
 			held = l
 		}
-		if err == nil && pid >= -1 {
+		if l.Waiting && l.File == held.File {
+			l.Holder = max(0, held.PID)
+		}
+		if err == nil {
 			out = append(out, l)
 		}
 	}
 	return out
+}
+
+var errLockLine = errors.New("not the line of a lock")
+
+// parseLock decodes one line. The error is errLockLine where it is none, and another one where
+// its process is not valid.
+func parseLock(line string) (Lock, error) {
+	fields := strings.Fields(line)
+	l := Lock{
+		Waiting:  len(fields) > 1 && fields[1] == "->",
+		Breaking: len(fields) > 2 && fields[2] == "BREAKING",
+	}
+	if l.Waiting {
+		fields = slices.Delete(fields, 1, 2)
+	}
+	if len(fields) < 6 || strings.Count(fields[5], ":") != 2 {
+		return Lock{}, errLockLine
+	}
+	l.File = fields[5]
+	pid, err := strconv.Atoi(fields[4])
+	l.PID = pid
+	if err == nil && pid < -1 {
+		err = strconv.ErrRange
+	}
+	return l, err
 }
 
 // WaitsFor reports whether a process waits here for a lock of another one.

@@ -2,10 +2,7 @@ package proc
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
-	"fmt"
-	"io/fs"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -23,17 +20,16 @@ func Path(procfs string, pid int, name string) string {
 	return procfs + "/" + strconv.Itoa(pid) + "/" + name
 }
 
-// readOnce reads a file of /proc that is one record into b, by one read(2). It calls the
-// kernel without os.File, which costs as much again.
-func readOnce(file string, b []byte) ([]byte, error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// readRecord reads a file of /proc that is one record into b, by one read(2).
+func readRecord(path string, b []byte) ([]byte, error) {
+	fd, err := open(path, unix.O_RDONLY)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: file, Err: err}
+		return nil, failed(path, err)
 	}
 	defer func() { _ = unix.Close(fd) }() // only read from
 	n, err := unix.Read(fd, b)
 	if err != nil {
-		return nil, &fs.PathError{Op: "read", Path: file, Err: err}
+		return nil, failed(path, err)
 	}
 	return b[:n], nil
 }
@@ -108,6 +104,7 @@ func (p Process) ID() ID { return ID{p.PID, p.Start} }
 
 // Fields of /proc/PID/stat, counted from the state, field 3 of proc(5).
 const (
+	statState   = 0
 	statPPID    = 1
 	statFlags   = 6
 	statThreads = 17
@@ -118,36 +115,75 @@ const (
 // exiting is PF_EXITING of linux/sched.h.
 const exiting = 0x4
 
+var errStat = errors.New("not the whole stat file of a process")
+
 // ParseStat decodes "pid (comm) state ppid ...". The name may hold anything, blanks and
 // brackets included: it ends at the last bracket.
 func ParseStat(b []byte) (Process, error) {
-	from, to := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	fields := strings.Fields(string(b[to+1:]))
-	if from < 2 || to < from || len(fields) <= statStart || len(fields[0]) != 1 {
-		return Process{}, errors.New("not the whole stat file of a process")
+	opening := bytes.IndexByte(b, '(')
+	closing := bytes.LastIndexByte(b, ')')
+	if opening < 2 || closing < opening {
+		return Process{}, errStat
 	}
-	pid, failed := strconv.ParseUint(string(b[:from-1]), 10, 31)
-	ppid, noParent := strconv.ParseUint(fields[statPPID], 10, 31)
-	threads, noThreads := strconv.ParseUint(fields[statThreads], 10, 31)
-	start, noStart := strconv.ParseUint(fields[statStart], 10, 64)
-	if err := cmp.Or(failed, noParent, noThreads, noStart); err != nil {
+	pid, err := parseUint(b[:opening-1], 31)
+	if err != nil {
 		return Process{}, err
 	}
-	flags, _ := strconv.ParseUint(fields[statFlags], 10, 64) // without them it has not begun to end
-	p := Process{
-		Exiting: flags&exiting != 0,
-		PID:     int(pid), PPID: int(ppid), Comm: string(b[from+1 : to]), State: fields[0][0], //nolint:gosec // 31 bits
-		Threads: int(threads), Start: start, //nolint:gosec // likewise
-	}
-	if len(fields) > statBlkIO {
-		p.BlockIO, _ = strconv.ParseUint(fields[statBlkIO], 10, 64)
+	p := Process{PID: int(pid), Comm: string(b[opening+1 : closing])} //nolint:gosec // 31 bits
+	if err := p.parseFields(b[closing+1:]); err != nil {
+		return Process{}, err
 	}
 	return p, nil
 }
 
+// parseFields decodes the fields behind the name, without a list of them: it is called for each
+// process and thread.
+func (p *Process) parseFields(b []byte) error {
+	n := 0
+	for field := range bytes.FieldsSeq(b) {
+		if err := p.setField(n, field); err != nil {
+			return err
+		}
+		n++
+	}
+	if n <= statStart {
+		return errStat
+	}
+	return nil
+}
+
+// setField sets what one field of /proc/PID/stat shows.
+func (p *Process) setField(n int, field []byte) error {
+	var value uint64
+	var err error
+	switch n {
+	case statState:
+		if len(field) != 1 {
+			return errStat
+		}
+		p.State = field[0]
+	case statPPID:
+		value, err = parseUint(field, 31)
+		p.PPID = int(value) //nolint:gosec // 31 bits
+	case statFlags:
+		value, _ = parseUint(field, 64) // without them it has not begun to end
+		p.Exiting = value&exiting != 0
+	case statThreads:
+		value, err = parseUint(field, 31)
+		p.Threads = int(value) //nolint:gosec // 31 bits
+	case statStart:
+		p.Start, err = parseUint(field, 64)
+	case statBlkIO:
+		p.BlockIO, _ = parseUint(field, 64) // 0 where the kernel does not count
+	}
+	return err
+}
+
+func parseUint(b []byte, bits int) (uint64, error) { return strconv.ParseUint(string(b), 10, bits) }
+
 // ReadStat reads /proc/PID/stat.
 func ReadStat(procfs string, pid int) (Process, error) {
-	b, err := readOnce(Path(procfs, pid, "stat"), make([]byte, 1<<10)) // about 350 bytes
+	b, err := readRecord(Path(procfs, pid, "stat"), make([]byte, 1<<10)) // about 350 bytes
 	if err != nil {
 		return Process{}, err
 	}
@@ -200,11 +236,21 @@ func KillPending(procfs string, pid int) bool {
 type Schedstat struct{ Run, Delay, Slices uint64 }
 
 // ReadSchedstat reads the schedstat of a process or thread, by its directory: all zero where
-// the kernel does not count. The parser of procfs takes a regular expression to it.
-func ReadSchedstat(dir string) (s Schedstat) {
-	b, _ := readOnce(dir+"/schedstat", make([]byte, 128)) // three numbers of 64 bits
-	if _, err := fmt.Sscan(string(b), &s.Run, &s.Delay, &s.Slices); err != nil {
+// the kernel does not count.
+func ReadSchedstat(dir string) Schedstat {
+	b, _ := readRecord(dir+"/schedstat", make([]byte, 128)) // three numbers of 64 bits
+	var numbers [3]uint64
+	n := 0
+	for field := range bytes.FieldsSeq(b) {
+		value, err := parseUint(field, 64)
+		if err != nil || n == len(numbers) {
+			return Schedstat{}
+		}
+		numbers[n] = value
+		n++
+	}
+	if n < len(numbers) {
 		return Schedstat{}
 	}
-	return s
+	return Schedstat{Run: numbers[0], Delay: numbers[1], Slices: numbers[2]}
 }

@@ -25,7 +25,8 @@ func ParseSyscall(line []byte) (s Syscall) {
 	if n < 4 || s.Number < 0 {
 		return Syscall{Number: -1}
 	}
-	s.File, s.Idle = fileCalls[s.Number], idleCalls[s.Number]
+	s.File = fileCalls[s.Number]
+	s.Idle = idleCalls[s.Number]
 	return s
 }
 

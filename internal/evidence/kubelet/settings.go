@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -105,7 +104,7 @@ func (r *settingsReader) place(pid int) place {
 // workingDirectory returns the directory to which a process's paths are relative, "" where
 // that cannot be read.
 func (r *settingsReader) workingDirectory(pid int) string {
-	working, err := os.Readlink(proc.Path(r.procfs, pid, "cwd"))
+	working, err := proc.Link(proc.Path(r.procfs, pid, "cwd"))
 	if err != nil || !filepath.IsAbs(working) {
 		return ""
 	}
