@@ -96,8 +96,7 @@ func (s *cgroupSource) increases(level string, n int) iter.Seq2[counters, time.D
 		for i := last - 1; i >= max(0, last-n); i-- {
 			older := s.samples[i]
 			passed := newest.taken.Sub(older.taken)
-			tooOld := i+1 < last && passed > maxSampleAge
-			if older.counters[level] == nil || passed <= 0 || tooOld {
+			if passed <= 0 || i+1 < last && passed > maxSampleAge {
 				continue
 			}
 			grown, ok := newest.counters[level].minus(older.counters[level])
@@ -108,8 +107,12 @@ func (s *cgroupSource) increases(level string, n int) iter.Seq2[counters, time.D
 	}
 }
 
-// minus returns the increase since older counters; ok is false where one began again.
+// minus returns the increase since older counters; ok is false where there are none, and where
+// one began again.
 func (c counters) minus(older counters) (grown counters, ok bool) {
+	if older == nil {
+		return nil, false
+	}
 	grown = counters{}
 	for name, n := range c {
 		if n < older[name] {
