@@ -159,25 +159,21 @@ func nextThread(sample proc.Thread, last thread, at time.Time) thread {
 func blocked(byID map[int]thread, at time.Time, placeOf func(tid int) proc.Place) []facts.BlockedThread {
 	var out []facts.BlockedThread
 	for tid, t := range byID {
-		asleep := t.State == 'S' && !t.idle && at.Sub(t.since) >= stuckAfter
+		asleep := t.sleepsLong(at)
 		if t.State != 'D' && !asleep {
 			continue
 		}
 		place := placeOf(tid)
-		opensFIFO := asleep && proc.OpensFIFO(place.Channel)
-		t.idle = asleep && (place.IsIdle() || opensFIFO && place.Call.OpensToRead())
-		if t.idle {
-			byID[tid] = t
-			continue
-		}
-		if opensFIFO && at.Sub(t.since) < fifoAfter {
+		t.idle = asleep && waitsForWork(place)
+		byID[tid] = t
+		if t.idle || asleep && opensLately(place, at.Sub(t.since)) {
 			continue
 		}
 		b := facts.BlockedThread{
 			TID: tid, Since: t.since, Asleep: asleep, Channel: place.Channel, Syscall: place.Call.File,
 		}
-		if !asleep && t.first.Before(t.since) {
-			b.MostlySince = t.first
+		if !asleep {
+			b.MostlySince = t.mostlySince()
 		}
 		out = append(out, b)
 	}
@@ -185,4 +181,30 @@ func blocked(byID map[int]thread, at time.Time, placeOf func(tid int) proc.Place
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.TID, b.TID))
 	})
 	return out[:min(len(out), maxBlocked)]
+}
+
+// sleepsLong reports whether a thread has slept for long without a known reason.
+func (t *thread) sleepsLong(at time.Time) bool {
+	return t.State == 'S' && !t.idle && at.Sub(t.since) >= stuckAfter
+}
+
+// mostlySince is since when a thread has been in D in most samples; zero where that is not for
+// longer than its present wait.
+func (t *thread) mostlySince() time.Time {
+	if t.first.Before(t.since) {
+		return t.first
+	}
+	return time.Time{}
+}
+
+// waitsForWork reports whether a thread that sleeps waits for work: also for somebody who writes
+// to a FIFO.
+func waitsForWork(place proc.Place) bool {
+	return place.IsIdle() || proc.OpensFIFO(place.Channel) && place.Call.OpensToRead()
+}
+
+// opensLately reports whether a thread has waited for the reader of a FIFO for no longer than is
+// usual.
+func opensLately(place proc.Place, waited time.Duration) bool {
+	return proc.OpensFIFO(place.Channel) && waited < fifoAfter
 }

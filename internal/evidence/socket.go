@@ -105,17 +105,10 @@ func find(ctx context.Context, path string) (best proc.Socket, found bool, err e
 		if !s.Listens() || exact {
 			return
 		}
-		if exists && s.File == file {
-			best = s
-			found = true
-			exact = true
-			return
-		}
-		sameDevice := exists && s.File.Device == file.Device // and another file
-		if sameDevice || !slices.Contains(names, s.Name) {
-			return
-		}
-		if !found || s.Inode > best.Inode {
+		exact = exists && s.File == file
+		another := exists && s.File.Device == file.Device && !exact
+		named := slices.Contains(names, s.Name) && !another
+		if exact || named && (!found || s.Inode > best.Inode) {
 			best = s
 			found = true
 		}
