@@ -71,11 +71,8 @@ func fit(blocks []block, height int) []block {
 
 // blocks are the parts of the brief text, the most urgent first.
 func (d *Document) blocks(moreBy string) []block {
-	summary := map[string]string{}
-	for _, r := range d.Summary {
-		summary[r.Label] = r.Text
-	}
 	var evidence, links, steps []string
+	missing := ""
 	for _, s := range d.Sections {
 		switch s.ID {
 		case "evidence":
@@ -84,26 +81,32 @@ func (d *Document) blocks(moreBy string) []block {
 			for i := range s.Rows {
 				links = append(links, briefLink(&s.Rows[i]))
 			}
+			if s.Footnote != "" {
+				links = append(links, s.Footnote)
+			}
 		case "todo":
 			steps = texts(s.Rows)
+		case "state":
+			missing = labelled(s.Rows, "Missing")
 		}
 	}
 	out := []block{
-		term("Culprit", summary["Culprit"], 2),
-		term("Last link", summary["Last link"], 2),
-		term("Predicted", summary["Predicted"], 2),
-		term("Message", summary["Message"], 2),
+		term("Culprit", labelled(d.Summary, "Culprit"), 2),
+		term("Last link", labelled(d.Summary, "Last link"), 2),
+		term("Predicted", labelled(d.Summary, "Predicted"), 2),
+		term("Message", labelled(d.Summary, "Message"), 2),
 		{label: "Evidence", texts: evidence, lines: 1, keeps: 2},
 		{label: "Chain", texts: links, lines: 1, keeps: 5},
-		term("Next", summary["Next"], 2),
+		term("Next", labelled(d.Summary, "Next"), 2),
 	}
 	if len(steps) > 0 {
 		out = append(out, term("First step", steps[0], 2))
 	}
 	return append(out,
 		term("Restart?", d.Restart, 1),
-		optional(term("Kubelet", summary["Kubelet"], 1)),
-		term("Note", summary["Note"], 2),
+		optional(term("Missing", missing, 1)),
+		optional(term("Kubelet", labelled(d.Summary, "Kubelet"), 1)),
+		term("Note", labelled(d.Summary, "Note"), 2),
 		optional(term("More", moreBy, 1)),
 	)
 }
@@ -129,6 +132,16 @@ func briefLink(r *Row) string {
 		return shorten(text, columns-labelWidth-len(mark)) + mark
 	}
 	return text
+}
+
+// labelled returns the text of the row with a label, empty if there is none.
+func labelled(rows []Row, label string) string {
+	for _, r := range rows {
+		if r.Label == label {
+			return r.Text
+		}
+	}
+	return ""
 }
 
 func texts(rows []Row) (out []string) {

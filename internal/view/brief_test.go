@@ -29,6 +29,8 @@ func TestBrief(t *testing.T) {
 		many.Active[0].Evidence = append(many.Active[0].Evidence, strings.Repeat("evidence ", 30))
 		many.Chain = append(many.Chain[:1:1], append([]facts.Link{{Kind: facts.KindProcess, Name: strings.Repeat("x", 200)}}, many.Chain[1:]...)...)
 	}
+	open := viewtest.Stalled()
+	open.ChainEnd = "its shim cannot be read (denied)"
 	for name, tt := range map[string]struct {
 		snap   facts.Snapshot
 		height int
@@ -38,12 +40,13 @@ func TestBrief(t *testing.T) {
 			"DEGRADED: ShimStuck (critical, for 1m37s) on worker-7", "Culprit    shim containerd-shim (pid 4711)", "Predicted  managing pods for another 1m20s",
 			"Evidence   ContainerStatus of one container alone", "Chain      kubelet (its relist", "<== culprit", "Next       kill -CONT 4711", "First step ps -o pid", "Restart?   No: ", "More       plegd status --full",
 		}},
-		"many of each": {many, Screen, []string{"Culprit ", "Predicted ", "Evidence ", " more)", "Chain ", "<== culprit", "Next ", "First step ", "More "}},
-		"a low screen": {many, 14, []string{"Culprit ", "Predicted ", "Evidence ", "Chain ", "Next ", "First step "}},
-		"unhealthy":    {viewtest.Unhealthy(), Screen, []string{"UNHEALTHY: RuntimeUnresponsive", "Predicted  not managing pods", "Message    [container runtime is down", "Evidence   list_podsandbox unanswered", "First step ", "Restart?   Maybe: not if", "Kubelet "}},
-		"healthy":      {viewtest.Healthy(), Screen, []string{"HEALTHY: All is well", "Predicted  managing pods; the API shows Ready", "Kubelet "}},
-		"starting":     {viewtest.Starting(), Screen, []string{"STARTING: Starting", "Predicted  none yet", "Next "}},
-		"unknown":      {blind(), Screen, []string{"UNKNOWN: ", "Predicted  none", "Next "}},
+		"many of each":           {many, Screen, []string{"Culprit ", "Predicted ", "Evidence ", " more)", "Chain ", "<== culprit", "Next ", "First step ", "More "}},
+		"a low screen":           {many, 14, []string{"Culprit ", "Predicted ", "Evidence ", "Chain ", "Next ", "First step "}},
+		"unhealthy":              {viewtest.Unhealthy(), Screen, []string{"UNHEALTHY: RuntimeUnresponsive", "Predicted  not managing pods", "Message    [container runtime is down", "Evidence   list_podsandbox unanswered", "First step ", "Restart?   Maybe: not if", "Missing    queue: reading sock_diag", "Kubelet "}},
+		"a chain without an end": {open, Screen, []string{"Last link ", "Chain ", "No further: its shim cannot be read (denied).", "Next "}},
+		"healthy":                {viewtest.Healthy(), Screen, []string{"HEALTHY: All is well", "Predicted  managing pods; the API shows Ready", "Kubelet "}},
+		"starting":               {viewtest.Starting(), Screen, []string{"STARTING: Starting", "Predicted  none yet", "Next "}},
+		"unknown":                {blind(), Screen, []string{"UNKNOWN: ", "Predicted  none", "Next "}},
 	} {
 		got := briefText(t, &tt.snap, tt.height)
 		rest := got
