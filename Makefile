@@ -114,10 +114,10 @@ e2e-casebook: ## Make the faults of public incidents only; the same settings as 
 	$(MAKE) e2e-faults CASES=book
 
 .PHONY: e2e-kubelet
-e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/results/kubelet.md: make e2e-kubelet [KUBELETS="1.36 1.34"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)
+e2e-kubelet: build ## Compare plegd's predictions with unmodified kubelets; writes docs/results/kubelet.md: make e2e-kubelet [KUBELETS="1.36 1.37 1.35 1.34 1.33"] [RUNS=3] [LANES=8] [SCENARIOS=regexp] [KEEP=1: only runs that build/kubelet does not hold] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-kubelet: needs root: it starts nodes with a runtime and a kubelet" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh cluster
-	KUBELETS="$(or $(KUBELETS),1.36 1.34)" SCENARIOS="$(SCENARIOS)" KEEP="$(KEEP)" RUNS="$(RUNS)" LANES="$(if $(filter 1,$(LANES)),8,$(LANES))" \
+	KUBELETS="$(or $(KUBELETS),1.36 1.37 1.35 1.34 1.33)" SCENARIOS="$(SCENARIOS)" KEEP="$(KEEP)" RUNS="$(RUNS)" LANES="$(if $(filter 1,$(LANES)),8,$(LANES))" \
 	  PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_KUBELET_RESULTS=$(CURDIR)/build/kubelet PLEGD_KUBELET_REVISION=$$(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown) \
 	  $(GO) test -tags e2e -count=1 -parallel 256 -timeout 6h -v $(E2EFLAGS) ./test/kubelet/ || failed=1; \
 	$(GO) run ./test/kubelet/table -results build/kubelet -write docs/results/kubelet.md && [ -z "$${failed:-}" ]

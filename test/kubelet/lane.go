@@ -45,6 +45,7 @@ type lane struct {
 	socket     string
 	api        *lab.Conditions
 	kubelet    *lab.NodeProcess
+	plegd      *lab.NodeProcess
 	control    *http.Client
 	recording  *record.Recording
 	stop       func() // ends the recorder
@@ -108,6 +109,9 @@ func (l *lane) configure() {
 	if l.options.requestTimeout > 0 {
 		config["runtimeRequestTimeout"] = l.options.requestTimeout.String()
 	}
+	if l.options.evented {
+		config["featureGates"] = map[string]bool{"EventedPLEG": true}
+	}
 	for _, dir := range []string{"manifests", "pods", "plugins", "certs", "state"} {
 		lab.Must(l, os.Mkdir(l.path(dir), 0o755))
 	}
@@ -154,7 +158,7 @@ func (l *lane) startPlegd() {
 		argv = append(argv, "--kubelet-metrics-url=https://127.0.0.1:10250/metrics",
 			"--kubelet-token-file="+l.path("token"), "--kubelet-ca-file="+l.path("certs/kubelet.crt"))
 	}
-	l.node.Start(l.path("plegd.log"), argv...)
+	l.plegd = l.node.Start(l.path("plegd.log"), argv...)
 	l.control = lab.UnixClient(l.path("plegd.sock"), 5*time.Second)
 }
 

@@ -3,8 +3,12 @@
 package kubelet
 
 import (
+	"os"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // scenario is one fault, made on a node of its own.
@@ -16,6 +20,8 @@ type scenario struct {
 	minor bool
 	// requestTimeout is the kubelet's runtimeRequestTimeout; 0: its default, 2 min.
 	requestTimeout time.Duration
+	// evented switches the kubelet's EventedPLEG on, which lengthens its relist period up to 1.36.
+	evented bool
 	// metrics gives plegd the kubelet's metrics on its authenticated port.
 	metrics bool
 	// loopSilent, statusRule, wantReady, predicted, deviation and wantReason are as in record.Recording.
@@ -136,6 +142,39 @@ var scenarios = []scenario{
 		requestTimeout: 15 * second, length: 130 * second,
 		run: func(l *lane) { l.freeze(90 * second) },
 	},
+	// An estimate of the kubelet's relists alone makes no node NotReady, and ends with plegd's own lists.
+	changing("ListContainers takes 40 s once while pods change", "ListContainers=1*delay(40s)->off", 7, 90*second),
+	changing("ListContainers takes 70 s while pods change", "ListContainers=delay(70s)", 3, 240*second),
+	lasting("EventedPLEG, ListContainers hangs for 280 s", "ListContainers=hang", 280*second, scenario{loopSilent: true, evented: true, minor: true}),
+	lasting("Status fails every second time", "Status="+strings.Repeat("1*error(Unknown: m)->1*off->", 40)+"off", 120*second, scenario{}),
+	{
+		name: "plegd is restarted 40 s into SIGSTOP for 150 s", real: true, minor: true, loopSilent: true, length: 190 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.containerd.Freeze()
+			l.Sleep(40 * second)
+			l.plegd.Kill()
+			l.startPlegd()
+			l.Sleep(110 * second)
+			l.containerd.Thaw()
+			l.Recovery()
+		},
+	},
+	{
+		name: "plegd starts 60 s into a list hang", loopSilent: true, predicted: 66 * second, length: 260 * second,
+		run: func(l *lane) {
+			l.plegd.Kill()
+			lab.Must(l, os.RemoveAll(l.path("state")))
+			l.Fault()
+			l.simulated.Fail("ListContainers=hang")
+			l.Sleep(60 * second)
+			l.startPlegd()
+			l.AwaitReady(false, 200*second)
+			l.Sleep(hold)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
 }
 
 // frozen stops containerd for a while.
@@ -193,6 +232,24 @@ func lasting(name, failpoints string, d time.Duration, s scenario) scenario {
 		l.simulated.Fail("")
 	}
 	return s
+}
+
+// changing sets failpoints for a time in which containers of some pods are restarted every 20 s. plegd reads the
+// kubelet's metrics.
+func changing(name, failpoints string, pods int, d time.Duration) scenario {
+	return scenario{
+		name: name, minor: true, metrics: true, length: d + 70*second,
+		run: func(l *lane) {
+			l.Fault()
+			l.simulated.Fail(failpoints)
+			for range d / (20 * second) {
+				l.simulated.Do(order{Restart: pods})
+				l.Sleep(20 * second)
+			}
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	}
 }
 
 // stuckPods makes the status of the containers of some pods hang for a while. The

@@ -17,6 +17,7 @@ export GOWORK=off
 cd "$(dirname "$0")/../.."
 what=$1
 case $2 in
+  1.33) version=1.33.13 ;;
   1.34) version=1.34.4 ;;
   1.35) version=1.35.4 ;;
   1.36) version=1.36.2 ;;
