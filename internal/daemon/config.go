@@ -48,6 +48,8 @@ type Config struct {
 	// kubelet's: nil for a tenth to both sides. For tests.
 	jitter func(time.Duration) time.Duration
 	clock  func() time.Duration // monotonic; for tests
+	// suspended is for how long the node has been suspended since its boot; for tests.
+	suspended func() time.Duration
 }
 
 // DefaultConfig returns the defaults of `plegd run`.
@@ -69,6 +71,7 @@ func DefaultConfig() Config {
 		EventsLease:        events.DefaultLease,
 		WebListenAddresses: []string{":20290"},
 		clock:              monotonic,
+		suspended:          suspended,
 	}
 }
 

@@ -110,6 +110,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 			messages:      make(chan string, 16),
 			readyToNotify: bounded.NewSignal(),
 			notifyEvery:   statusEvery,
+			suspended:     cfg.suspended(),
 		},
 	}
 	bounded.ReportPanics(func(e *bounded.PanicError) {
@@ -125,6 +126,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 	d.status.Store(&d.restored.Status)
 	d.version.Store(&facts.VersionCheck{})
 	d.runtime.Store(&facts.Runtime{})
+	d.resume()
 	d.watch()
 	d.judge(d.started) // plegd is starting
 	// Without the node, as where its root is on a file system that hangs, a metric has no labels.
@@ -149,9 +151,10 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 	}
 	state := &store{
 		dir: d.cfg.StateDir, procfs: d.cfg.ProcFS, log: d.log, clock: d.cfg.clock, changed: d.changed,
-		facts:  func() *facts.Facts { return &d.Published().Facts },
-		recent: func() []view.RelistBin { return d.history.Bins(time.Now()) },
-		owed:   func() map[string]time.Time { return d.ledger.Ages() },
+		facts:     func() *facts.Facts { return &d.Published().Facts },
+		recent:    func() []view.RelistBin { return d.history.Bins(time.Now()) },
+		condition: d.condition.Load,
+		owed:      func() map[string]time.Time { return d.ledger.Ages() },
 	}
 	d.restored, err = state.open()
 	if err != nil {

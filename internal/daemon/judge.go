@@ -45,11 +45,15 @@ type judging struct {
 	changed   bounded.Signal // receives each change of verdict
 	published atomic.Pointer[facts.Snapshot]
 	pace      *pacer
+	condition atomic.Pointer[condition] // for the state directory; nil before the first judgement
 
 	// Only the goroutine of the judge uses these.
 	kubelet kubeletModel
-	woke    time.Time // the end of the last pause
-	gap     time.Time // the end of the last gap of at least pausedAfter between two judgements
+	woke    time.Time     // the end of the last pause
+	paused  time.Duration // how long it was
+	gap     time.Time     // the end of the last gap of at least pausedAfter between two judgements
+	// suspended is for how long the node had been suspended since its boot at the last judgement.
+	suspended time.Duration
 	// alert is true while something may be wrong: expensive evidence is then sampled
 	// often. alerted is the last cause.
 	alert   bool
@@ -145,6 +149,11 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 	held := last != nil && t.Sub(d.woke) < wakeTimeout
 	f := d.facts(t, d.kubelet.timeout)
 	f.Woke = d.woke
+	f.Paused = d.paused
+	if v := d.resumed(&f, t); v != nil {
+		last = v
+		held = true
+	}
 	d.completeFacts(&f, t, held)
 	s := &facts.Snapshot{
 		SchemaVersion: facts.SchemaVersion,
@@ -157,6 +166,7 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 	if held {
 		s.Verdict = *last
 	}
+	d.keepCondition(s)
 	d.metrics.Observe(s)
 	d.history.Judged(s.At, s.State)
 	d.published.Store(s)
@@ -165,13 +175,17 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 
 // noteGap notes a pause between two judgements: one isolated gap.
 func (d *Daemon) noteGap(previous, current time.Time) {
-	if current.Sub(previous) < pausedAfter {
+	suspended := d.cfg.suspended()
+	passed := current.Sub(previous) + (suspended - d.suspended).Truncate(time.Millisecond) // two clocks are never read at once
+	d.suspended = suspended
+	if passed < pausedAfter {
 		return
 	}
 	isolated := d.gap.IsZero() || previous.Sub(d.gap) >= isolatedAfter
 	d.gap = current
 	if isolated {
 		d.woke = current
+		d.paused = passed
 	}
 }
 

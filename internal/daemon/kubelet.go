@@ -7,6 +7,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/kubelet"
+	"github.com/plegd/plegd/internal/relist"
 )
 
 // kubeletSeenAfter is how long a kubelet must run until the model begins again
@@ -19,67 +20,101 @@ const sameStart = time.Second
 // kubeletModel is the kubelet's node status update, with the settings of the node's
 // own kubelet.
 type kubeletModel struct {
-	writer  kubelet.Model
+	model   kubelet.Model
 	started time.Time // of the kubelet's process, zero while none has been seen
+	ticks   uint64    // the same since boot, 0 if unknown
 	timeout time.Duration
 	status  *facts.NodeStatus // the last one
+	// estimated has the last estimate of the kubelet's relists.
+	estimated facts.Modelled
 }
 
 // completeFacts adds to the facts what depends on the node's kubelet: it takes over its
 // settings, and begins again when it has restarted. Until another one has begun its work the
 // model is that of the last kubelet, also where its process is gone. held keeps its last node
 // status: plegd was paused.
-func (d *Daemon) completeFacts(f *facts.Facts, now time.Time, held bool) {
+func (d *Daemon) completeFacts(f *facts.Facts, t time.Time, held bool) {
 	k := &d.kubelet
-	if f.Relist.LastSeen.IsZero() && !d.restored.lastSeen.IsZero() {
-		f.Relist.LastSeen, f.Relist.LastSeenRestored = d.restored.lastSeen, true
-		if k.started.Before(d.started) {
-			f.Modelled.LastSeen = d.restored.lastSeen
-		}
-	}
+	d.addRestored(f)
 	process := f.Evidence.KubeletProcess
-	d.cfg.settings(process, &f.Config)
+	d.cfg.settings(process, f.Evidence.Kubelet, &f.Config)
 	if f.Config.RPCTimeout != k.timeout {
 		k.timeout = f.Config.RPCTimeout
 		d.client.SetRPCTimeout(k.timeout)
 	}
-	if process != nil && now.Sub(process.Started) >= kubeletSeenAfter {
-		again := process.Started.After(cmp.Or(k.started, d.started).Add(sameStart))
-		if again {
-			d.loop.Restart()
-			k.writer.Restart(process.Started)
-		}
-		if again || k.started.IsZero() {
-			k.started = process.Started
-		}
+	if process != nil && t.Sub(process.Started) >= kubeletSeenAfter {
+		d.followKubelet(process)
 	}
 	f.KubeletStarted = k.started
 	if k.status == nil || !held {
-		status := k.writer.At(f, now, health.Observe(f, now))
+		status, modelled := k.model.Observe(f, t, health.Observe(f, t))
 		k.status = &status
+		k.estimated = modelled
 	}
 	f.NodeStatus = k.status
+	f.Modelled.Estimated = k.estimated.Estimated
+	f.Modelled.LastSeenBefore136 = k.estimated.LastSeenBefore136
+}
+
+// addRestored adds the last relist before a restart of plegd, as long as there is no other.
+func (d *Daemon) addRestored(f *facts.Facts) {
+	if !f.Relist.LastSeen.IsZero() || d.restored.lastSeen.IsZero() {
+		return
+	}
+	f.Relist.LastSeen = d.restored.lastSeen
+	f.Relist.LastSeenRestored = true
+	if d.kubelet.started.Before(d.started) {
+		f.Modelled.LastSeen = d.restored.lastSeen
+	}
+}
+
+// followKubelet notes the start of the kubelet's process, and begins again with another one.
+func (d *Daemon) followKubelet(process *facts.KubeletProcess) {
+	k := &d.kubelet
+	if process.StartTicks > 0 && process.StartTicks == k.ticks {
+		return
+	}
+	restarted := process.Started.After(cmp.Or(k.started, d.started).Add(sameStart))
+	if restarted {
+		d.loop.Restart()
+		k.model.Restart(process.Started)
+	}
+	if restarted || k.started.IsZero() {
+		k.started = process.Started
+		k.ticks = process.StartTicks
+	}
 }
 
 // settings takes over the kubelet's settings as far as they are known: a flag that the
 // user gave wins.
-func (c *Config) settings(k *facts.KubeletProcess, to *facts.Config) {
+func (c *Config) settings(k *facts.KubeletProcess, report *facts.Kubelet, config *facts.Config) {
 	if k == nil {
 		k = &facts.KubeletProcess{}
 	}
-	to.From = map[string]string{}
-	choose := func(value time.Duration, flag, setting string, own time.Duration) time.Duration {
-		to.From[setting] = "default"
+	config.From = map[string]string{}
+	choose := func(value time.Duration, flag, setting string, kubelets time.Duration) time.Duration {
+		config.From[setting] = "default"
 		switch {
 		case c.Given != nil && c.Given(flag):
-			to.From[setting] = "--" + flag
-		case own > 0:
-			to.From[setting] = k.From[setting]
-			return max(own, minPeriod)
+			config.From[setting] = "--" + flag
+		case kubelets > 0:
+			config.From[setting] = k.From[setting]
+			return max(kubelets, minPeriod)
 		}
 		return value
 	}
-	to.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", facts.SettingRequestTimeout, k.RequestTimeout)
-	to.NodeStatusPeriod = choose(c.NodeStatusPeriod, "node-status-period", facts.SettingNodeStatusPeriod,
+	config.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", facts.SettingRequestTimeout, k.RequestTimeout)
+	if config.GenericPeriod == 0 && relistsByEvents(k, report) {
+		config.RelistThreshold = relist.EventedThreshold
+		config.KubeletRelistPeriod = relist.EventedPeriod
+	}
+	config.NodeStatusPeriod = choose(c.NodeStatusPeriod, "node-status-period", facts.SettingNodeStatusPeriod,
 		k.NodeStatusPeriod)
+}
+
+// relistsByEvents reports whether the kubelet relies on the runtime's events: EventedPLEG lengthens its relist period up
+// to 1.36.
+func relistsByEvents(k *facts.KubeletProcess, report *facts.Kubelet) bool {
+	lengthened, known := report.RelistsLess()
+	return k.EventedPLEG && (lengthened || !known)
 }

@@ -33,7 +33,7 @@ func kubeletProcess(t *testing.T, procFS string, pid int, ticks int64, args ...s
 	dir := filepath.Join(procFS, fmt.Sprint(pid))
 	for file, content := range map[string]string{
 		"comm": "kubelet\n", "cgroup": "0::/system.slice/kubelet.service\n",
-		"cmdline": strings.Join(append([]string{"/usr/bin/kubelet"}, args...), "\x00") + "\x00",
+		"cmdline": strings.Join(append([]string{"/usr/bin/kubelet", "--kubeconfig=/none"}, args...), "\x00") + "\x00",
 		"status":  "Uid:\t0\t0\t0\t0\n", "../1/status": "Uid:\t0\t0\t0\t0\n", "../1/cgroup": "0::/init.scope\n",
 		"../1/stat": strings.Replace(fmt.Sprintf(statLine, 1, 1, 1, 0), "kubelet", "systemd", 1),
 		"stat":      fmt.Sprintf(statLine, pid, pid, pid, ticks),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
 )
 
 // TestPause: after a gap in the ticks the verdict is held for 3 s.
@@ -62,6 +63,32 @@ func TestStarved(t *testing.T) {
 			time.Sleep(pausedAfter)
 			if got := d.judge(time.Now()).State; got != "before" {
 				t.Errorf("after an isolated pause the verdict is %s", got)
+			}
+		})
+	}
+}
+
+// TestSuspended: the clock of the ages does not count a suspend, and the node controller may have written Unknown in it.
+// For one period of the kubelet's updates after a long one the API may show that.
+func TestSuspended(t *testing.T) {
+	for _, tt := range []struct {
+		suspended time.Duration
+		open      bool
+	}{{time.Minute, true}, {20 * time.Second, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			suspended := time.Duration(0)
+			w := watch(t, fakeRuntime(1, 1), func(cfg *Config) { cfg.suspended = func() time.Duration { return suspended } })
+			w.at(30 * time.Second)
+			suspended = tt.suspended
+			s := w.at(35 * time.Second)
+			if s.Facts.Paused < tt.suspended || s.Facts.Woke.IsZero() {
+				t.Errorf("the pause was %s at %s", s.Facts.Paused, s.Facts.Woke)
+			}
+			if v := s.Verdict; !v.NodeReady || (v.ReadyInLatest != nil) != tt.open || (v.Reason == health.NodePaused) != tt.open {
+				t.Errorf("after %s: node Ready %t, certainly in %v", tt.suspended, v.NodeReady, v.ReadyInLatest)
+			}
+			if v := w.at(45 * time.Second).Verdict; v.ReadyInLatest != nil {
+				t.Errorf("15 s after a pause of %s the node may still not be Ready: %s", tt.suspended, *v.ReadyInLatest)
 			}
 		})
 	}

@@ -29,6 +29,8 @@ const (
 	maxStateBytes = 64 << 10
 
 	saveEvery = 10 * time.Second
+	// faultSaveEvery is the time between two saves while a fault stands: a plegd that is killed continues with it.
+	faultSaveEvery = 2 * time.Second
 	// stateTimeout limits reading and locking at the start, saveTimeout one save, and
 	// lastSaveTimeout the one at the end.
 	stateTimeout    = time.Second
@@ -51,6 +53,9 @@ type savedState struct {
 	KubeletSeen bool             `json:"kubelet_seen"`                // the kubelet's healthz has answered in this boot
 	Recent      []view.RelistBin `json:"recent"`                      // the bins of the page's plot, the last of which is of Written
 	Owed        map[string]int64 `json:"owed_monotonic_ns,omitempty"` // since when, by the ledger's keys
+	// Condition is what stood at Written, which was Wall by the wall clock of its times.
+	Condition *condition `json:"condition,omitzero"`
+	Wall      time.Time  `json:"wall,omitzero"`
 }
 
 // restored is the state of the plegd before.
@@ -60,6 +65,7 @@ type restored struct {
 	written, lastSeen time.Time
 	owed              map[string]time.Time
 	gap               time.Duration // between its last save and the start of this plegd
+	condition         *condition    // what stood then, nil where that is too long ago
 }
 
 // errInUse is returned for a state directory that another plegd uses.
@@ -74,6 +80,7 @@ type store struct {
 	changed     <-chan struct{}
 	facts       func() *facts.Facts
 	recent      func() []view.RelistBin
+	condition   func() *condition           // what stands now; nil before the first judgement
 	owed        func() map[string]time.Time // nil for none
 
 	locked      *os.File // closing it releases the lock
@@ -82,9 +89,17 @@ type store struct {
 	last        atomic.Pointer[facts.Source] // nil before the first save
 }
 
-func monotonic() time.Duration {
+func monotonic() time.Duration { return readClock(unix.CLOCK_MONOTONIC) }
+
+// suspended returns for how long the node has been suspended since its boot: only CLOCK_BOOTTIME counts that.
+func suspended() time.Duration {
+	running := monotonic()
+	return max(0, readClock(unix.CLOCK_BOOTTIME)-running)
+}
+
+func readClock(id int32) time.Duration {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // fails only for an unknown clock
+	_ = unix.ClockGettime(id, &ts) // fails only for an unknown clock
 	return time.Duration(ts.Nano())
 }
 
@@ -129,7 +144,8 @@ func (s *store) lock() error {
 		return nil
 	}
 	defer func() { _ = f.Close() }()
-	holder, lock := "another plegd, in another pid namespace,", unix.Flock_t{Type: unix.F_WRLCK}
+	holder := "another plegd, in another pid namespace,"
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err == nil && lock.Pid > 0 {
 		holder = fmt.Sprintf("plegd with pid %d", lock.Pid)
 	}
@@ -153,28 +169,56 @@ func (s *store) read() (r restored, err error) {
 	if err := json.Unmarshal(b, &saved); err != nil {
 		return r, fmt.Errorf("%s: %w", filepath.Join(s.dir, stateFile), err)
 	}
-	now, mono := time.Now(), s.clock()
+	boot, err := s.bootID()
+	if err != nil || saved.BootID != boot {
+		return r, err // of another boot
+	}
+	return saved.restore(time.Now(), s.clock()), nil
+}
+
+// restore returns the state at wall, which is mono on CLOCK_MONOTONIC.
+func (s *savedState) restore(wall time.Time, mono time.Duration) restored {
 	moment := func(ns int64) time.Time {
 		if ns <= 0 || ns > int64(mono) {
 			return time.Time{}
 		}
-		return now.Add(time.Duration(ns) - mono)
+		return wall.Add(time.Duration(ns) - mono)
 	}
-	boot, err := s.bootID()
-	if err != nil || saved.BootID != boot || moment(saved.Written).IsZero() {
-		return r, err // of another boot
+	r := restored{savedState: *s, written: moment(s.Written), lastSeen: moment(s.LastSeen)}
+	if r.written.IsZero() {
+		return restored{}
 	}
-	r = restored{savedState: saved, written: moment(saved.Written), lastSeen: moment(saved.LastSeen)}
 	r.owed = map[string]time.Time{}
-	for key, begun := range saved.Owed {
+	for key, begun := range s.Owed {
 		r.owed[key] = moment(begun)
 	}
-	if r.Status.LastGood, r.Status.Restored = moment(saved.LastGood), true; r.lastSeen.IsZero() {
+	if r.lastSeen.IsZero() {
 		r.Status = facts.Status{}
-		return r, nil
+		return r
 	}
-	r.gap = mono - time.Duration(saved.Written)
-	return r, nil
+	r.Status.LastGood = moment(s.LastGood)
+	r.Status.Restored = true
+	r.gap = mono - time.Duration(s.Written)
+	if s.Condition != nil && r.gap <= resumeWithin {
+		r.condition = s.Condition.translated(sinceSet(wall, r.written.Sub(s.Wall)))
+	}
+	return r
+}
+
+// clockSet is the least change of the wall clock that counts as one: time passes between two readings.
+const clockSet = 100 * time.Millisecond
+
+// sinceSet returns a function that gives times of the wall clock before it was set their monotonic readings.
+func sinceSet(wall time.Time, change time.Duration) func(time.Time) time.Time {
+	if change.Abs() < clockSet {
+		change = 0
+	}
+	return func(t time.Time) time.Time {
+		if t.IsZero() {
+			return t
+		}
+		return wall.Add(t.Add(change).Sub(wall.Round(0)))
+	}
 }
 
 // save writes the state, in one piece or not at all.
@@ -184,12 +228,13 @@ func (s *store) save() error {
 	if err != nil {
 		return err
 	}
-	now, mono := time.Now(), s.clock()
+	wall := time.Now()
+	mono := s.clock()
 	moment := func(t time.Time) int64 {
 		if t.IsZero() {
 			return 0
 		}
-		return int64(mono - now.Sub(t))
+		return int64(mono - wall.Sub(t))
 	}
 	s.kubeletSeen = s.kubeletSeen || f.Evidence.Kubelet != nil && f.Evidence.Kubelet.Seen
 	owed := map[string]int64{}
@@ -198,14 +243,19 @@ func (s *store) save() error {
 			owed[key] = moment(begun)
 		}
 	}
-	b, err := json.Marshal(savedState{
+	state := savedState{
 		Owed:   owed,
 		BootID: boot, Written: int64(mono), LastSeen: moment(facts.LastSeen(f)), LastGood: moment(f.Status.LastGood),
 		Status: facts.Status{
 			Answered: f.Status.Answered, RuntimeReady: f.Status.RuntimeReady, NetworkReady: f.Status.NetworkReady,
 		},
 		KubeletSeen: s.kubeletSeen, Recent: s.recent(),
-	})
+	}
+	if c := s.condition(); c != nil {
+		state.Wall = wall.Round(0).UTC()
+		state.Condition = c.translated(func(t time.Time) time.Time { return facts.Wall(wall, t) })
+	}
+	b, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
@@ -228,16 +278,21 @@ func (s *store) Source() (state facts.Source, ok bool) {
 
 // Run saves until ctx ends, and then returns nil.
 func (s *store) Run(ctx context.Context) error {
-	tick := time.NewTicker(saveEvery)
+	tick := time.NewTicker(faultSaveEvery)
 	defer tick.Stop()
+	saved := time.Now()
 	for {
 		select {
 		case <-tick.C:
+			if !s.condition().faulty() && time.Since(saved) < saveEvery {
+				continue
+			}
 		case <-s.changed:
 		case <-ctx.Done():
 			s.keep(context.WithoutCancel(ctx), lastSaveTimeout)
 			return nil
 		}
+		saved = time.Now()
 		s.keep(ctx, saveTimeout)
 	}
 }

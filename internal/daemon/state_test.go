@@ -37,7 +37,8 @@ func newBoot(t *testing.T) *boot {
 	b.store = &store{
 		dir: filepath.Join(t.TempDir(), "plegd"), procfs: t.TempDir(), log: zap.New(core),
 		clock: func() time.Duration { return b.mono }, facts: func() *facts.Facts { return &b.saved },
-		recent: func() []view.RelistBin { return []view.RelistBin{{Relists: 5, State: facts.StateHealthy}} },
+		condition: func() *condition { return nil },
+		recent:    func() []view.RelistBin { return []view.RelistBin{{Relists: 5, State: facts.StateHealthy}} },
 	}
 	mkdir(t, b.dir)
 	mkdir(t, filepath.Join(b.procfs, "sys/kernel/random"))

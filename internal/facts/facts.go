@@ -34,8 +34,10 @@ type Facts struct {
 	Evidence Evidence  `json:"evidence"`
 	Pods     *Pods     `json:"pods,omitzero"` // nil before the first successful relist
 	// Woke is the end of the last pause of plegd: a gap in its ticks.
-	Woke   time.Time `json:"woke,omitzero"`
-	Events *Events   `json:"events,omitzero"` // nil where plegd does not listen to them
+	Woke time.Time `json:"woke,omitzero"`
+	// Paused is how long that pause was.
+	Paused time.Duration `json:"paused_seconds,omitzero"`
+	Events *Events       `json:"events,omitzero"` // nil where plegd does not listen to them
 }
 
 // Pods counts the pods and containers of the last successful relist.
@@ -58,8 +60,10 @@ type Config struct {
 	RelistPeriod    time.Duration `json:"relist_period_seconds"`
 	RelistThreshold time.Duration `json:"relist_threshold_seconds"`
 	GenericPeriod   time.Duration `json:"generic_period_seconds,omitzero"` // without events, 0 if effective
-	RPCTimeout      time.Duration `json:"rpc_timeout_seconds"`
-	ProbeTimeout    time.Duration `json:"probe_timeout_seconds,omitzero"` // of a stage of a fresh dial
+	// KubeletRelistPeriod is the kubelet's, where it relies on events and plegd does not; 0 where it is plegd's.
+	KubeletRelistPeriod time.Duration `json:"kubelet_relist_period_seconds,omitzero"`
+	RPCTimeout          time.Duration `json:"rpc_timeout_seconds"`
+	ProbeTimeout        time.Duration `json:"probe_timeout_seconds,omitzero"` // of a stage of a fresh dial
 	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	// From says where RPCTimeout and NodeStatusPeriod come from, by the kubelet's setting.
@@ -142,6 +146,7 @@ type RelistResult struct {
 	ListContainers time.Duration   `json:"list_containers_seconds"`
 	Serial         time.Duration   `json:"serial_seconds"`    // the time of its calls one after another
 	Changed        int             `json:"changed"`           // pods with events
+	Started        int             `json:"started,omitzero"`  // pods in which a sandbox or container has started
 	Inspected      int             `json:"inspected"`         // pods, reinspections included
 	Failed         int             `json:"failed"`            // inspections
 	Slowest        []PodInspection `json:"slowest,omitempty"` // its slowest inspections; only incidents keep them here
@@ -170,6 +175,8 @@ type Modelled struct {
 	InspectingSince time.Time `json:"inspecting_since,omitzero"` // when that relist began to inspect
 	Inspecting      int       `json:"inspecting,omitzero"`       // how many pods it has yet to finish
 	EndsBy          time.Time `json:"ends_by,omitzero"`          // its latest end, zero while its lists are under way
+	// Estimated is its last seen where an estimate says that it is older than plegd's own; zero where it is as plegd's.
+	Estimated time.Time `json:"estimated,omitzero"`
 	// LastSeenBefore136 is the last seen of a kubelet before 1.36, which lists again in
 	// each inspection: zero where the kubelet's version is known or makes no difference.
 	LastSeenBefore136 time.Time `json:"last_seen_before_1_36,omitzero"`

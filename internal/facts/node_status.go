@@ -12,7 +12,9 @@ type VersionCheck struct {
 
 // NodeStatus is the Ready condition by the model of the kubelet: see kubelet.Model.
 type NodeStatus struct {
-	NotReady bool `json:"not_ready"` // true when the Ready condition in the API is certainly False
+	// State is unobserved, ready, pending, not ready or unknown: pending within a window.
+	State    string `json:"state,omitzero"`
+	NotReady bool   `json:"not_ready"` // true when the Ready condition in the API is certainly False
 	// Unknown is true where the condition is, or will be, Unknown: the node controller writes it.
 	Unknown bool   `json:"unknown,omitzero"`
 	Message string `json:"message,omitzero"` // of the condition as last written, "" while Ready

@@ -42,10 +42,13 @@ func (s *Snapshot) Age(t time.Time) time.Duration {
 	return max(0, s.At.Sub(t))
 }
 
-// Wall returns t as the wall clock of at has it, which may have been set since: by the monotonic clock.
-func Wall(at, t time.Time) time.Time {
+// Wall returns t as the wall clock of a moment has it, which may have been set since: by the monotonic clock, in whole seconds.
+// A clock that is only slewed moves no time.
+func Wall(moment, t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	return at.Round(0).UTC().Add(-at.Sub(t))
+	stored := t.Round(0).UTC()
+	set := moment.Round(0).UTC().Add(-moment.Sub(t)).Sub(stored)
+	return stored.Add(set.Round(time.Second))
 }

@@ -70,7 +70,8 @@ type Verdict struct {
 
 // Predicted is what the modelled kubelet does now and will do.
 type Predicted struct {
-	// RulesOK reports whether no runtime or network error stands: the kubelet manages pods.
+	// RulesOK reports whether no runtime or network error stands. With a network error alone the kubelet manages pods,
+	// and reports NotReady.
 	RulesOK bool `json:"rules_ok"`
 	// RulesFailIn is the time until that ends if nothing changes; nil while nothing points that way.
 	RulesFailIn *time.Duration `json:"rules_fail_in_seconds,omitzero"`

@@ -125,11 +125,11 @@ func TestStarting(t *testing.T) {
 			never(f, facts.HangAfter-time.Millisecond)
 			f.Status.NetworkReady = nil
 		}, facts.StateStarting},
-		{"restored, away for a moment: taken as it is", func(f *facts.Facts) {
+		{"restored, away for a moment: nothing is answered yet", func(f *facts.Facts) {
 			never(f, 100*time.Millisecond)
 			f.UnobservedGap = 2 * time.Second
 			f.Relist.LastSeen, f.Modelled.LastSeen = t0.Add(-3*time.Second), t0.Add(-3*time.Second)
-		}, facts.StateHealthy},
+		}, facts.StateStarting},
 		{"restored after four minutes away: nothing is known yet", func(f *facts.Facts) {
 			never(f, 100*time.Millisecond)
 			f.UnobservedGap = 4 * time.Minute

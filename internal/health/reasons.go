@@ -49,6 +49,7 @@ const (
 	KubeletDown                   = "KubeletDown"
 	KubeletDisconnected           = "KubeletDisconnected"
 	EventStreamBroken             = "EventStreamBroken"
+	NodePaused                    = "NodePaused"
 	RelistLoopStalled             = "RelistLoopStalled"
 	Unknown                       = "Unknown"
 )
@@ -404,6 +405,12 @@ var table = withPages([]Reason{
 		Layer:    LayerKubelet,
 		Severity: facts.SeverityCritical,
 		Match:    kubeletDisconnected,
+	},
+	{
+		ID:       NodePaused,
+		Layer:    LayerKubelet,
+		Severity: facts.SeverityWarning,
+		Match:    nodePaused,
 	},
 	{
 		ID:       RelistLoopStalled,

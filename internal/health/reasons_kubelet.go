@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/kubelet"
 )
 
 // apiLoss is a reason why the kubelet renews no lease although it runs.
@@ -63,4 +64,24 @@ func kubeletDisconnected(s *signals) (out lines) {
 		out.addIf(loss.lasts(s), "%s, for %s", loss.evidence, s.ago(loss.start()))
 	}
 	return out
+}
+
+// apiLost returns the first of the reasons why the kubelet renews no lease; zero for none.
+func (s *signals) apiLost() kubelet.APILoss {
+	var first kubelet.APILoss
+	for _, loss := range apiLosses(s.f, s.moment) {
+		if first.First.IsZero() || loss.first.Before(first.First) {
+			first = kubelet.APILoss{First: loss.first, LastOK: loss.answered}
+		}
+	}
+	return first
+}
+
+// nodePaused reports a pause that was long enough for the node controller, for as long as the API may show Unknown.
+func nodePaused(s *signals) lines {
+	if !s.moment.Before(kubelet.UnknownUntil(s.f)) {
+		return nil
+	}
+	return line("plegd, or the node, was paused for %s until %s ago: the kubelet may have renewed no lease meanwhile",
+		facts.Seconds(s.f.Paused), s.ago(s.f.Woke))
 }

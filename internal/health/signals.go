@@ -263,6 +263,7 @@ func (s *signals) observations() kubelet.Observations {
 		StatusAlone:    s.status == statusAlone,
 		StatusWillFail: s.statusWillFail,
 		Unreachable:    s.link != linkAnswers && s.link != linkUnsettled,
+		APILost:        s.apiLost(),
 		Blind:          s.blind,
 	}
 }

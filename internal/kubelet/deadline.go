@@ -19,13 +19,16 @@ func (m *moment) starting() bool {
 	f := m.f
 	s := &f.Status
 	listed := facts.LastSeen(f)
+	observed := m.age(f.Started)
 	if !m.AttemptMade && listed.IsZero() || f.UnobservedGap > reliableGap && !m.settled() {
 		return true
 	}
-	if s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good()) {
+	if s.Answered && !m.conditionsGood() {
 		return false // these rules take no time
 	}
-	observed := m.age(f.Started)
+	if !m.settled() && observed < RuntimeDownAfter {
+		return true
+	}
 	if observed > f.Config.RelistThreshold || s.LastGood.IsZero() && observed >= RuntimeDownAfter {
 		return false
 	}
@@ -35,9 +38,18 @@ func (m *moment) starting() bool {
 	return listed.IsZero() || s.LastGood.IsZero()
 }
 
+// conditionsGood reports whether the last Status answer had only good conditions.
+func (m *moment) conditionsGood() bool {
+	return m.f.Status.RuntimeReady.Good() && m.f.Status.NetworkReady.Good()
+}
+
+// Settled reports whether the first relist and the first Status of plegd have ended, or have been in flight for long.
+func Settled(f *facts.Facts, t time.Time) bool { return newMoment(f, t, Observations{}).settled() }
+
 // settled reports whether the first relist and the first Status have ended, or have been in flight for long.
 func (m *moment) settled() bool {
-	r, s := &m.f.Relist, &m.f.Status
+	r := &m.f.Relist
+	s := &m.f.Status
 	limit := m.f.Config.RelistLateAfter()
 	relistSettled := r.Last != nil || r.InFlight != nil && m.age(r.InFlight.Start) > limit
 	statusSettled := s.Answered && !s.Restored || m.unanswered(s.InFlightSince, limit) || s.LastErr != nil
@@ -45,31 +57,36 @@ func (m *moment) settled() bool {
 }
 
 // rulesFailAt returns when the first of the kubelet's rules fails, zero while nothing points that way.
-func (m *moment) rulesFailAt() time.Time {
-	var fails time.Time
-	if m.relistTrouble() && !m.relistEndsInTime() {
-		fails = cmp.Or(facts.LastSeen(m.f), m.f.Started).Add(m.f.Config.RelistThreshold)
+func (m *moment) rulesFailAt() time.Time { return facts.Earliest(m.relistFailsAt(), m.statusFailsAt()) }
+
+// relistFailsAt returns when its last relist is too old, zero while nothing points that way.
+func (m *moment) relistFailsAt() time.Time {
+	if !m.relistTrouble() || m.relistEndsInTime() {
+		return time.Time{}
 	}
-	if m.statusRuleCounts() {
-		fails = facts.Earliest(fails, cmp.Or(m.f.Status.LastGood, m.f.Started).Add(RuntimeDownAfter))
+	return cmp.Or(lastSeen(m.f), m.f.Started).Add(m.f.Config.RelistThreshold)
+}
+
+// statusFailsAt returns when its last good Status is too old, zero while nothing points that way.
+func (m *moment) statusFailsAt() time.Time {
+	if !m.statusRuleCounts() {
+		return time.Time{}
 	}
-	return fails
+	return cmp.Or(m.f.Status.LastGood, m.f.Started).Add(RuntimeDownAfter)
 }
 
 // relistTrouble reports whether a relist has failed, or takes more than two periods, the kubelet's or plegd's.
-func (m *moment) relistTrouble() bool { return RelistTrouble(m.f, m.t) }
-
-// RelistTrouble reports whether a relist has failed, or takes more than two periods, the kubelet's or plegd's.
-func RelistTrouble(f *facts.Facts, t time.Time) bool {
+func (m *moment) relistTrouble() bool {
+	f := m.f
 	limit := f.Config.RelistLateAfter()
 	if f.Relist.Failures > 0 {
 		return true
 	}
-	if r := f.Relist.InFlight; r != nil && t.Sub(r.Start) > limit {
+	if r := f.Relist.InFlight; r != nil && m.age(r.Start) > limit {
 		return true
 	}
 	busy := f.Modelled.BusySince
-	return !busy.IsZero() && t.Sub(busy) > limit
+	return !busy.IsZero() && m.age(busy) > limit
 }
 
 // relistEndsInTime reports whether the relist, which inspects, ends before the next one would come too late.
@@ -86,7 +103,7 @@ func (m *moment) relistEndsInTime() bool {
 	for _, last := range f.Relist.RecentLists(1) {
 		next = next.Add(last)
 	}
-	return next.Before(facts.LastSeen(f).Add(f.Config.RelistThreshold))
+	return next.Before(lastSeen(f).Add(f.Config.RelistThreshold))
 }
 
 // statusRuleCounts reports whether the 30 s of the Status rule are running out: its last good

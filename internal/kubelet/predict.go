@@ -1,107 +1,83 @@
 package kubelet
 
 import (
-	"cmp"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
 )
 
-// msgSilent is the message of a condition that the node controller has written.
-const msgSilent = "Kubelet stopped posting node status."
-
-// gone reports whether a silent kubelet certainly writes nothing; a slow one may write.
-func (s *Model) gone(m *moment) bool {
-	k := m.f.Evidence.Kubelet
-	return k.Silent() && (k.Refused || m.unanswered(s.silent, GoneAfter))
-}
-
-// controllerWrites adds the node controller's writes: a kubelet that does not run renews no lease.
-func (s *Model) controllerWrites(m *moment, out *facts.NodeStatus) {
-	k := m.f.Evidence.Kubelet
-	if !k.Silent() {
-		s.silent = time.Time{}
-		if !s.unknown {
-			return
-		}
-		s.back = cmp.Or(s.back, m.t)
-		_, period := m.f.Config.StatusPeriod()
-		readyBy := s.back.Add(period + writerSlack)
-		if s.unknown = !s.notReady && (!m.rules.NodeReady || m.t.Before(readyBy)); s.unknown {
-			*out = facts.NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
-			if m.rules.NodeReady {
-				out.ReadyFrom, out.ReadyBy = m.t, readyBy
-			}
-		}
+// Predict sets in the verdict what the API shows and will show, and when. A verdict whose state is unknown gets none,
+// and neither does a kubelet without an API server.
+func Predict(v *facts.Verdict, f *facts.Facts, t time.Time, seen Observations) {
+	if v.State == facts.StateUnknown {
 		return
 	}
-	s.silent, s.back = cmp.Or(s.silent, k.At), time.Time{}
-	from := k.AnsweredAt.Add(nodeMonitorGrace - leasePeriod - writerSlack)
-	by := s.silent.Add(nodeMonitorGrace + nodeMonitorPeriod + writerSlack)
-	s.unknown = s.unknown || !m.t.Before(by)
-	switch {
-	case s.unknown:
-		*out = facts.NodeStatus{NotReady: true, Unknown: true, Message: msgSilent}
-	case m.age(s.silent) < GoneAfter: // it may restart
-	case out.NotReady: // False, and then Unknown
-		out.ReadyFrom, out.ReadyBy = time.Time{}, time.Time{}
-	default:
-		*out = facts.NodeStatus{NotReadyFrom: facts.Later(from, m.t), NotReadyBy: by, Unknown: true}
-	}
-}
-
-// Predict sets in the verdict what the API shows and will show, and when. A verdict whose state is unknown gets none.
-func Predict(v *facts.Verdict, f *facts.Facts, t time.Time, seen Observations) {
-	if v.State != facts.StateUnknown {
-		predict(v, newMoment(f, t, seen))
-	}
-}
-
-func predict(v *facts.Verdict, m *moment) {
-	holds := m.rules.NodeReady
+	m := newMoment(f, t, seen)
 	fails := m.rulesFailAt()
-	if !holds && v.State != facts.StateStarting {
-		fails = m.t
+	if !m.rules.NodeReady && v.State != facts.StateStarting {
+		fails = t
 	}
 	if !fails.IsZero() && v.State != facts.StateHealthy {
-		v.RulesFailIn = m.until(fails)
+		v.RulesFailIn = m.left(fails)
 	}
-	ns := m.f.NodeStatus
-	if ns == nil || v.State == facts.StateStarting {
-		// Nothing is known of the node status update but its period.
-		v.NodeReady, v.KubeletMessage = holds, m.rules.Message
-		if v.RulesFailIn != nil {
-			v.NotReadyIn, v.NotReadyInLatest = m.until(fails), m.until(fails)
-			if holds || v.State == facts.StateStarting {
-				_, period := m.f.Config.StatusPeriod()
-				v.NotReadyInLatest = m.until(fails.Add(period))
-			}
-		}
-		return
-	}
-	v.NodeReady, v.KubeletMessage = !ns.NotReady, ns.Message
+	v.KubeletMessage = m.rules.Message
+	v.NodeReady = m.rules.NodeReady || v.State == facts.StateStarting
 	switch {
-	case v.State == facts.StateHealthy:
-	case ns.NotReady:
-		v.NotReadyIn, v.NotReadyInLatest = new(time.Duration), new(time.Duration)
-	case !ns.NotReadyFrom.IsZero():
-		v.NotReadyIn, v.NotReadyInLatest = m.until(ns.NotReadyFrom), m.until(ns.NotReadyBy)
-		if v.KubeletMessage = msgSilent; !ns.Unknown {
-			from := facts.Later(ns.NotReadyFrom, fails)
-			t := from.Add(ns.NotReadyBy.Sub(from) / 2)
-			v.KubeletMessage = Apply(m.factsAt(t), t).Message
-		}
-	}
-	if !holds && !ns.Unknown && !m.unanswered(m.f.Version.HangsSince, versionHangAfter) {
-		v.KubeletMessage = m.rules.Message // each update writes it again, with its new times
-	}
-	if !ns.ReadyFrom.IsZero() {
-		v.ReadyIn, v.ReadyInLatest = m.until(ns.ReadyFrom), m.until(ns.ReadyBy)
+	case f.Evidence.KubeletProcess != nil && f.Evidence.KubeletProcess.Standalone:
+		v.NodeReady = m.rules.NodeReady // nothing is written to an API
+	case f.NodeStatus != nil:
+		m.predictStatus(v, f.NodeStatus, fails)
+	case v.RulesFailIn != nil:
+		m.predictPeriod(v, fails)
 	}
 }
 
-// until is the time from now to t, at least 0.
-func (m *moment) until(t time.Time) *time.Duration { return new(max(t.Sub(m.t), 0)) }
+// predictPeriod sets the window where nothing is known of the node status update but its period.
+func (m *moment) predictPeriod(v *facts.Verdict, fails time.Time) {
+	_, period := m.f.Config.StatusPeriod()
+	v.NotReadyIn = m.left(fails)
+	v.NotReadyInLatest = m.left(fails)
+	if v.NodeReady {
+		v.NotReadyInLatest = m.left(fails.Add(period))
+	}
+}
+
+// predictStatus sets what the model says. Before an update has ended, the message is the one that it will write.
+func (m *moment) predictStatus(v *facts.Verdict, status *facts.NodeStatus, fails time.Time) {
+	v.NodeReady = !status.NotReady
+	v.KubeletMessage = status.Message
+	rewritten := !m.unanswered(m.f.Version.HangsSince, versionHangAfter) // each update writes it again, with its new times
+	switch {
+	case v.State == facts.StateHealthy:
+	case status.NotReady:
+		v.NotReadyIn = new(time.Duration)
+		v.NotReadyInLatest = new(time.Duration)
+	case !status.NotReadyFrom.IsZero():
+		v.NotReadyIn = m.left(status.NotReadyFrom)
+		v.NotReadyInLatest = m.left(status.NotReadyBy)
+		v.KubeletMessage = m.nextMessage(status, fails)
+	}
+	if !m.rules.NodeReady && !status.Unknown && rewritten {
+		v.KubeletMessage = m.rules.Message
+	}
+	if !status.ReadyFrom.IsZero() {
+		v.ReadyIn = m.left(status.ReadyFrom)
+		v.ReadyInLatest = m.left(status.ReadyBy)
+	}
+}
+
+// nextMessage is the message that the update in the window will write.
+func (m *moment) nextMessage(status *facts.NodeStatus, fails time.Time) string {
+	if status.Unknown {
+		return silentMessage
+	}
+	first := facts.Later(status.NotReadyFrom, fails)
+	t := first.Add(status.NotReadyBy.Sub(first) / 2)
+	return Apply(m.factsAt(t), t).Message
+}
+
+// left is the time from now to t, at least 0.
+func (m *moment) left(t time.Time) *time.Duration { return new(max(t.Sub(m.t), 0)) }
 
 // factsAt returns the facts of t if nothing changes: healthy parts stay healthy.
 func (m *moment) factsAt(t time.Time) *facts.Facts {
@@ -110,7 +86,8 @@ func (m *moment) factsAt(t time.Time) *facts.Facts {
 		f.Status.LastGood = t
 	}
 	if !m.relistTrouble() && !facts.LastSeen(&f).IsZero() {
-		f.Relist.LastSeen, f.Modelled.LastSeen = t, t
+		f.Relist.LastSeen = t
+		f.Modelled.LastSeen = t
 	}
 	return &f
 }

@@ -32,44 +32,79 @@ type Rules struct {
 
 // Apply applies the kubelet's three nested rules, with its messages word for word
 // (pkg/kubelet/runtime.go, pkg/kubelet/pleg/generic.go, pkg/kubelet/kubelet.go, 1.36).
-func Apply(f *facts.Facts, now time.Time) Rules {
-	var runtime, network []string
-	switch {
-	case f.Status.LastGood.IsZero() || statusBeforeKubelet(f, now):
-		runtime = append(runtime, "container runtime status check may not have completed yet")
-	case now.Sub(f.Status.LastGood) >= RuntimeDownAfter:
-		runtime = append(runtime, "container runtime is down")
-	}
-	age, threshold, plegHealthy := now.Sub(facts.LastSeen(f)), f.Config.RelistThreshold, false
-	switch {
-	case facts.LastSeen(f).IsZero():
-		runtime = append(runtime, "PLEG is not healthy: pleg has yet to be successful")
-	case age > threshold:
-		runtime = append(runtime, fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is %v",
-			age, threshold))
-	default:
-		plegHealthy = true
-	}
+func Apply(f *facts.Facts, t time.Time) Rules {
+	pleg := plegError(f, t)
+	runtime := append(statusErrors(f, t), pleg...)
 	if f.Status.Answered && !f.Status.RuntimeReady.Good() {
 		runtime = append(runtime, "container runtime not ready: "+f.Status.RuntimeReady.KubeletText("RuntimeReady"))
 	}
+	all := append(runtime, networkErrors(f, t)...)
+	return Rules{
+		PLEGHealthy: len(pleg) == 0, SyncLoopAllowed: len(runtime) == 0, NodeReady: len(all) == 0, Message: aggregate(all),
+	}
+}
+
+// aggregate joins errors as the kubelet does (k8s.io/apimachinery pkg/util/errors, aggregate.Error).
+func aggregate(errors []string) string {
+	text := strings.Join(errors, ", ")
+	if len(errors) > 1 {
+		return "[" + text + "]"
+	}
+	return text
+}
+
+func statusErrors(f *facts.Facts, t time.Time) []string {
+	good := f.Status.LastGood
 	switch {
-	case !f.Status.Answered || statusBeforeKubelet(f, now):
-		network = append(network, "network state unknown")
+	case good.IsZero() || statusBeforeKubelet(f, t):
+		return []string{"container runtime status check may not have completed yet"}
+	case t.Sub(good) >= RuntimeDownAfter:
+		return []string{"container runtime is down"}
+	}
+	return nil
+}
+
+func plegError(f *facts.Facts, t time.Time) []string {
+	seen := lastSeen(f)
+	age := t.Sub(seen)
+	if seen.IsZero() {
+		return []string{"PLEG is not healthy: pleg has yet to be successful"}
+	}
+	if age > f.Config.RelistThreshold {
+		return []string{fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is %v",
+			age, f.Config.RelistThreshold)}
+	}
+	return nil
+}
+
+func networkErrors(f *facts.Facts, t time.Time) []string {
+	switch {
+	case !f.Status.Answered || statusBeforeKubelet(f, t):
+		return []string{"network state unknown"}
 	case !f.Status.NetworkReady.Good():
-		network = append(network, "container runtime network not ready: "+f.Status.NetworkReady.KubeletText("NetworkReady"))
+		return []string{"container runtime network not ready: " + f.Status.NetworkReady.KubeletText("NetworkReady")}
 	}
-	all := append(runtime, network...)
-	message := strings.Join(all, ", ")
-	if len(all) > 1 { // k8s.io/apimachinery pkg/util/errors, aggregate.Error
-		message = "[" + message + "]"
+	return nil
+}
+
+// lastSeen returns the start of the kubelet's last relist: plegd's own, or the kubelet's word where that says later, or
+// where it says that the rule fails and an estimate of its relists agrees.
+func lastSeen(f *facts.Facts) time.Time {
+	seen := facts.LastSeen(f)
+	k := f.Evidence.Kubelet
+	if k == nil || k.LastSeen.IsZero() {
+		return seen
 	}
-	return Rules{PLEGHealthy: plegHealthy, SyncLoopAllowed: len(runtime) == 0, NodeReady: len(all) == 0, Message: message}
+	failed := !f.Modelled.Estimated.IsZero() && k.At.Sub(k.LastSeen) > f.Config.RelistThreshold
+	if failed || !seen.IsZero() && k.LastSeen.After(seen) {
+		return k.LastSeen
+	}
+	return seen
 }
 
 // statusBeforeKubelet reports whether the kubelet has restarted since the last good Status, and had no answer.
-func statusBeforeKubelet(f *facts.Facts, now time.Time) bool {
+func statusBeforeKubelet(f *facts.Facts, t time.Time) bool {
 	s := &f.Status
-	hangs := !s.InFlightSince.IsZero() && now.Sub(s.InFlightSince) >= StatusHangAfter
+	hangs := !s.InFlightSince.IsZero() && t.Sub(s.InFlightSince) >= StatusHangAfter
 	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || hangs)
 }

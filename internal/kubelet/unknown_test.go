@@ -32,13 +32,14 @@ func TestRulesBeforePlegd(t *testing.T) {
 		f := factstest.Healthy(t0)
 		f.Started, f.Relist.LastSeen, f.Status.LastGood = ago(20*s), ago(60*s), ago(21*s)
 		tt.change(&f)
-		want := bounds{at(tt.from), at(tt.by)}
+		want := window{at(tt.from), at(tt.by)}
 		seen := Observations{StatusFails: f.Status.LastErr != nil}
 		if list := f.Relist.InFlight; list != nil {
 			seen.HungSince = list.PhaseStart
 		}
-		if got, ok := newMoment(&f, t0, seen).unknown(); ok != (tt.by > 0) || ok && got != want {
-			t.Errorf("%s: %t, %s to %s; want %s to %s", name, ok, got.from, got.by, want.from, want.by)
+		got := newMoment(&f, t0, seen).failedBeforePlegd()
+		if ok := !got.never(); ok != (tt.by > 0) || ok && got != want {
+			t.Errorf("%s: %t, %s to %s; want %s to %s", name, ok, got.earliest, got.latest, want.earliest, want.latest)
 		}
 	}
 }

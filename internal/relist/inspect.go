@@ -55,14 +55,22 @@ func (i *Inspection) run(ctx context.Context, rt Runtime) (ok bool) {
 	return s.Err == nil
 }
 
+// count counts a pod that has changed.
+func (r *Result) count(w *work) {
+	if len(w.events) > 0 {
+		r.Changed++
+	}
+	if w.starts() {
+		r.Started++
+	}
+}
+
 // inspect inspects the pods of todo one after another, advances their records and
 // delivers their events. It returns early when ctx ends.
 func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 	var inspected []work
 	for _, w := range todo {
-		if len(w.events) > 0 {
-			res.Changed++
-		}
+		res.count(&w)
 		if w.cur == nil {
 			l.settle(w)
 			continue

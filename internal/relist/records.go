@@ -181,6 +181,11 @@ type work struct {
 	events []Event
 }
 
+// starts reports whether a sandbox or container of the pod has started.
+func (w *work) starts() bool {
+	return slices.ContainsFunc(w.events, func(e Event) bool { return e.Type == ContainerStarted })
+}
+
 // update sets the records to new lists. It returns the pods with events and those
 // that wait for reinspection, newest first.
 func update(records map[string]*record, listed *lists) (todo []work) {

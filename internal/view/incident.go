@@ -173,7 +173,7 @@ func observation(s *facts.Snapshot) string {
 func pastOutlook(s *facts.Snapshot) string {
 	managed := "the kubelet managed pods"
 	switch {
-	case s.State == facts.StateUnknown, s.State == facts.StateStarting && !s.NodeReady:
+	case s.State == facts.StateUnknown, s.State == facts.StateStarting && !s.RulesOK:
 		return "nothing was predicted"
 	case s.RulesFailIn == nil:
 	case *s.RulesFailIn > 0:

@@ -41,7 +41,7 @@ func outlook(s *facts.Snapshot) string {
 	switch {
 	case s.State == facts.StateUnknown:
 		return "none: plegd cannot see the runtime, others may"
-	case s.State == facts.StateStarting && !s.NodeReady:
+	case s.State == facts.StateStarting && !s.RulesOK && s.NotReadyIn == nil:
 		return "none yet: no relist has succeeded"
 	}
 	out := managing(s)

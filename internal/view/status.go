@@ -166,7 +166,7 @@ func timeLeft(s *facts.Snapshot) (big, small string) {
 	switch {
 	case s.State == facts.StateUnknown:
 		return "unknown", "plegd cannot see the runtime; the kubelet may"
-	case !s.NodeReady && s.State == facts.StateStarting:
+	case s.State == facts.StateStarting && !s.RulesOK && s.NotReadyIn == nil:
 		return "starting", "no relist has succeeded yet"
 	case !s.NodeReady:
 		return "NotReady", model

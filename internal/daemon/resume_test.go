@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
+)
+
+// TestRestartsWithinAFault: however often plegd restarts, a fault has one begin, a verdict that is never healthy, and a
+// window that holds the API's change and does not widen.
+func TestRestartsWithinAFault(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault    string
+		from, by float64 // of the API's NotReady after the begin of the fault
+	}{
+		"everything hangs": {"socket=freeze", 120, 130.5},
+		"a list hangs":     {"ListContainers=hang", 179, 191},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { restartsWithin(t, tt.fault, tt.from, tt.by) })
+		})
+	}
+}
+
+func restartsWithin(t *testing.T, fault string, from, by float64) {
+	rt, procfs, dir := fakeRuntime(10, 2), t.TempDir(), t.TempDir()
+	boot := filepath.Join(procfs, "sys/kernel/random")
+	mkdir(t, boot)
+	write(t, filepath.Join(boot, "boot_id"), "b007\n")
+	kubeletProcess(t, procfs, 100, 1)
+	config := func(cfg *Config) { cfg.ProcFS, cfg.StateDir = procfs, dir }
+	k := startKubelet(t, rt, cri.DefaultRPCTimeout, phasesOf(1))
+	w := watch(t, rt, config)
+	w.at(30300 * time.Millisecond)
+	w.fail(fault)
+	began := time.Now()
+	first := w.at(50 * time.Second).Verdict
+	for _, after := range []time.Duration{20 * time.Second, 45 * time.Second, 70 * time.Second, 95 * time.Second} {
+		time.Sleep(time.Until(began.Add(after)))
+		w.stop()
+		time.Sleep(3 * time.Second)
+		w = watch(t, rt, config)
+		for range 60 {
+			s := w.at(time.Since(w.t0) + 250*time.Millisecond)
+			v := &s.Verdict
+			if v.State == facts.StateHealthy || v.State == facts.StateStarting || !v.NodeReady {
+				t.Fatalf("%s after the restart: %s, node Ready %t", time.Since(w.t0), v.State, v.NodeReady)
+			}
+			if v.State == first.State && !v.Since.Round(0).Equal(first.Since.Round(0)) {
+				t.Fatalf("the fault began at %s, and after the restart at %s", first.Since, v.Since)
+			}
+			if v.NotReadyIn == nil {
+				t.Fatalf("%s after the restart there is no window", time.Since(w.t0))
+			}
+			earliest, latest := s.At.Add(*v.NotReadyIn).Sub(began).Seconds(), s.At.Add(*v.NotReadyInLatest).Sub(began).Seconds()
+			if earliest > from+3 || latest < by-3 || latest-earliest > 12.5 {
+				t.Fatalf("%s after the restart NotReady is predicted at %.1f to %.1f", time.Since(w.t0), earliest, latest)
+			}
+		}
+	}
+	w.at(time.Since(w.t0) + 95*time.Second)
+	if api := k.changes(); len(api) != 1 || api[0].Sub(began).Seconds() < from || api[0].Sub(began).Seconds() > by {
+		t.Errorf("the API changed at %v, %.1f to %.1f s after the fault is expected", api, from, by)
+	}
+}
+
+// TestEventedKubelet: a kubelet that relies on events relists each 300 s with a threshold of 10 min, whatever plegd does.
+// A list that hangs for 280 s changes nothing in the API; one that hangs for 11 min may, up to 5 min before plegd's rule.
+func TestEventedKubelet(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		procfs := t.TempDir()
+		kubeletProcess(t, procfs, 100, 1, "--feature-gates=EventedPLEG=true")
+		w := watch(t, fakeRuntime(10, 2), func(cfg *Config) { cfg.ProcFS = procfs })
+		w.at(fault)
+		w.fail("ListContainers=hang")
+		for d := 20 * time.Second; d < 11*time.Minute; d += time.Second {
+			s := w.at(fault + d)
+			v := &s.Verdict
+			if certain := v.State == facts.StateUnhealthy || !v.NodeReady; certain && d < 600*time.Second {
+				t.Fatalf("%s into the hang: %s, node Ready %t", d, v.State, v.NodeReady)
+			}
+			if v.NodeReady && v.NotReadyIn == nil {
+				t.Fatalf("%s into the hang there is no window", d)
+			}
+			if from := d + *v.NotReadyIn; d < 295*time.Second && (from < 295*time.Second || from > 301*time.Second) {
+				t.Fatalf("%s into the hang NotReady is predicted from %s on", d, from)
+			}
+		}
+		if v := w.at(fault + 620*time.Second).Verdict; v.State != facts.StateUnhealthy || v.NodeReady {
+			t.Errorf("620 s into the hang: %s, node Ready %t", v.State, v.NodeReady)
+		}
+	})
+}

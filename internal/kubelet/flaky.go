@@ -1,0 +1,36 @@
+package kubelet
+
+import "time"
+
+// opStatus is the operation of a Status call, as the kubelet's metrics name it.
+const opStatus = "status"
+
+const (
+	// flakyGap is the longest time between two failures of Status that belong together: three calls.
+	flakyGap = 3 * StatusPeriod
+	// flakyAfter is how long Status must fail again and again until that counts.
+	flakyAfter = 4 * StatusPeriod
+)
+
+// flakiness follows a Status that fails again and again between good answers. A kubelet whose calls alternate with
+// plegd's may have had none of the good ones.
+type flakiness struct{ first, last time.Time }
+
+// follow notes the last failure of Status.
+func (f *flakiness) follow(failed time.Time) {
+	if !failed.After(f.last) {
+		return
+	}
+	if failed.Sub(f.last) > flakyGap {
+		f.first = failed
+	}
+	f.last = failed
+}
+
+// start returns since when Status fails again and again, zero while it does not.
+func (f *flakiness) start(t time.Time) time.Time {
+	if t.Sub(f.last) > flakyGap || f.last.Sub(f.first) < flakyAfter {
+		return time.Time{}
+	}
+	return f.first
+}

@@ -1,0 +1,74 @@
+package kubelet
+
+import (
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+)
+
+// The node controller (pkg/controller/nodelifecycle/node_lifecycle_controller.go, tryUpdateNodeHealth) looks every
+// nodeMonitorPeriod for a renewed lease, and sets the Ready condition to Unknown nodeMonitorGrace after the last one.
+// The node cannot see its settings: these are the defaults since 1.32.
+const (
+	// leasePeriod is the longest time between two renewals (nodeLeaseDurationSeconds, 40 s, by 4, plus 4 %).
+	leasePeriod       = 10400 * time.Millisecond
+	nodeMonitorPeriod = 5 * time.Second
+	nodeMonitorGrace  = 50 * time.Second
+)
+
+// silentMessage is the message of a condition that the node controller has written.
+const silentMessage = "Kubelet stopped posting node status."
+
+// graceWindow bounds when the node controller writes Unknown, for a kubelet that renewed its lease last between the two.
+func graceWindow(answered, silent time.Time) window {
+	return window{
+		earliest: answered.Add(nodeMonitorGrace - leasePeriod - writerSlack),
+		latest:   silent.Add(nodeMonitorGrace + nodeMonitorPeriod + writerSlack),
+	}
+}
+
+// silentSince returns the first moment at which the kubelet is known to renew no lease, zero while it may, and the last
+// at which it may have.
+func (m *moment) silentSince() (silent, answered time.Time) {
+	if k := m.f.Evidence.Kubelet; k.Silent() {
+		return k.At, k.AnsweredAt
+	}
+	first := m.APILost.First
+	if first.IsZero() {
+		return first, first
+	}
+	return first, facts.Later(m.APILost.LastOK, first.Add(-leasePeriod)) // it renewed its lease once in that time
+}
+
+// APILoss is when the kubelet's requests to its API server began to get no answer; zero while they do.
+type APILoss struct {
+	First  time.Time // the first one that is known to have none
+	LastOK time.Time // the last one that had one, zero if unknown
+}
+
+// public returns the name of a state in the verdict.
+func (s State) public() string {
+	switch s {
+	case Unobserved:
+		return "unobserved"
+	case Falling, Recovering, Unsettled, Silent, Returning:
+		return "pending"
+	case Ready, NotReady, Unknown:
+		return string(s)
+	}
+	return ""
+}
+
+// WokeLate returns the end of a pause in which the node controller may have written Unknown, zero for none.
+func WokeLate(f *facts.Facts) time.Time {
+	if f.Paused < nodeMonitorGrace-leasePeriod-writerSlack {
+		return time.Time{}
+	}
+	return f.Woke
+}
+
+// UnknownUntil returns by when the kubelet's first update after such a pause has ended, zero for none.
+func UnknownUntil(f *facts.Facts) time.Time {
+	_, longest := f.Config.StatusPeriod()
+	return facts.Plus(WokeLate(f), longest+writerSlack)
+}
