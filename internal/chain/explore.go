@@ -144,7 +144,8 @@ func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry)
 func (e *Explorer) shimOf(ctx context.Context, t *cri.Entry) (pid int, why string) {
 	byID := map[string][]int{}
 	shims := 0
-	for _, p := range e.processes(ctx).ByPID {
+	all := e.processes(ctx)
+	for _, p := range all.ByPID {
 		if p.Kind() != proc.KindShim {
 			continue
 		}
@@ -164,6 +165,9 @@ func (e *Explorer) shimOf(ctx context.Context, t *cri.Entry) (pid int, why strin
 	}
 	switch len(found) {
 	case 0:
+		if all.Unread != nil {
+			return 0, fmt.Sprintf("its shim or conmon is not known: not all processes could be read (%s)", proc.Why(all.Unread))
+		}
 		return 0, fmt.Sprintf("its shim or conmon is not among the %d that plegd sees", shims)
 	case 1:
 		return found[0], ""

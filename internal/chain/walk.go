@@ -166,11 +166,11 @@ func clean(s string) string {
 	return plain.Text(s)
 }
 
-// processes returns the processes of the node; none where /proc cannot be read.
+// processes returns the processes of the node: with Unread, those that could be read in time.
 func (e *Explorer) processes(ctx context.Context) *proc.Processes {
 	all, err := e.table.Processes(ctx, tableAge)
-	if err != nil {
-		return &proc.Processes{}
+	if all == nil {
+		return &proc.Processes{Unread: err}
 	}
 	return all
 }

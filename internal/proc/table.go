@@ -46,6 +46,11 @@ type Processes struct {
 	children map[int][]int
 }
 
+// copy returns the processes of a pass that goes on later.
+func (p *Processes) copy(unread error) *Processes {
+	return &Processes{At: p.At, ByPID: maps.Clone(p.ByPID), Unread: unread, children: maps.Clone(p.children)}
+}
+
 // Children returns the children of a process, by ascending pid.
 func (p *Processes) Children(pid int) []Process {
 	var out []Process
@@ -127,7 +132,8 @@ func (t *Table) Processes(ctx context.Context, maxAge time.Duration) (*Processes
 	}
 	if !t.continuePass(ctx, current) {
 		t.paused = current
-		return current.next, t.late(ctx)
+		err := t.late(ctx)
+		return current.next.copy(err), err
 	}
 	t.last = current.next
 	t.took = current.took

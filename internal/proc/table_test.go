@@ -146,7 +146,7 @@ func TestInterruptedPass(t *testing.T) {
 	left := current.pids[processes-2:]
 	current.pids = left
 	table.paused = current
-	if p, err := table.Processes(ended, 0); OutcomeOf(err) != Late || p != current.next || len(current.pids) != len(left) {
+	if p, err := table.Processes(ended, 0); OutcomeOf(err) != Late || p == current.next || OutcomeOf(p.Unread) != Late || len(current.pids) != len(left) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if p, err := table.Processes(t.Context(), 0); err != nil || p != current.next || len(current.pids) != 0 || len(p.ByPID) != 1 {
