@@ -157,7 +157,7 @@ func (s *storage) recognize(p proc.Process, mounts []proc.Mount, path string) {
 func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
 	var mounts []proc.Mount
 	for _, d := range known {
-		listed := slices.ContainsFunc(s.dirs, func(other storageDir) bool { return other.Directory == d.Directory })
+		listed := slices.ContainsFunc(s.dirs, func(present storageDir) bool { return present.Directory == d.Directory })
 		if listed || slices.Contains(pids, d.pid) {
 			continue
 		}

@@ -129,8 +129,8 @@ func matchRows(sets []*signals) []facts.Active {
 // withoutSuppressed leaves out the reasons that another one suppresses at the same hop.
 func withoutSuppressed(active []facts.Active) []facts.Active {
 	suppressed := func(a facts.Active) bool {
-		return slices.ContainsFunc(active, func(other facts.Active) bool {
-			return other.Hop == a.Hop && slices.Contains(reasonOf(other.ID).Suppresses, a.ID)
+		return slices.ContainsFunc(active, func(stronger facts.Active) bool {
+			return stronger.Hop == a.Hop && slices.Contains(reasonOf(stronger.ID).Suppresses, a.ID)
 		})
 	}
 	kept := []facts.Active{}
