@@ -42,8 +42,8 @@ func (m *moment) silentSince() (silent, answered time.Time) {
 
 // APILoss is when the kubelet's requests to its API server began to get no answer; zero while they do.
 type APILoss struct {
-	First  time.Time // the first one that is known to have none
-	LastOK time.Time // the last one that had one, zero if unknown
+	First  time.Time // the first one without an answer
+	LastOK time.Time // the last one with an answer, zero if unknown
 }
 
 // public returns the name of a state in the verdict.

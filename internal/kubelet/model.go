@@ -57,7 +57,8 @@ func (m *Model) Restart(t time.Time) {
 	m.relists = relists{}
 }
 
-// Observe returns what the API shows, what it will show, and the kubelet's relists. Calls come in order of t.
+// Observe returns the condition that the API shows and its next change, and an estimate of the kubelet's relists. Calls
+// come in order of t.
 func (m *Model) Observe(f *facts.Facts, t time.Time, seen Observations) (facts.NodeStatus, facts.Modelled) {
 	m.relists.follow(f)
 	estimated := *f

@@ -21,7 +21,7 @@ const (
 // window bounds a moment. The zero window is never.
 type window struct{ earliest, latest time.Time }
 
-// moment is a window without width.
+// exactly returns a window without width.
 func exactly(t time.Time) window { return window{earliest: t, latest: t} }
 
 // plus moves both ends.
