@@ -92,8 +92,12 @@ func (c *Config) settings(k *facts.KubeletProcess, report *facts.Kubelet, config
 		k = &facts.KubeletProcess{}
 	}
 	config.From = map[string]string{}
+	assumed := "default"
+	if k.Problem != "" {
+		assumed = "default: not all of the kubelet's files could be read"
+	}
 	choose := func(value time.Duration, flag, setting string, kubelets time.Duration) time.Duration {
-		config.From[setting] = "default"
+		config.From[setting] = assumed
 		switch {
 		case c.Given != nil && c.Given(flag):
 			config.From[setting] = "--" + flag

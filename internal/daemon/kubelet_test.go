@@ -108,6 +108,18 @@ func TestKubeletSettings(t *testing.T) {
 	}
 }
 
+// TestUnreadSettings: where a file of the kubelet's cannot be read, a default is not its word.
+func TestUnreadSettings(t *testing.T) {
+	cfg := DefaultConfig()
+	for problem, want := range map[string]string{"": "default", "/k.yaml: denied": "default: not all of the kubelet's files could be read"} {
+		var out facts.Config
+		cfg.settings(&facts.KubeletProcess{Problem: problem}, nil, &out)
+		if got := out.From[facts.SettingRequestTimeout]; got != want {
+			t.Errorf("%q: %q, want %q", problem, got, want)
+		}
+	}
+}
+
 func kubeletSettings(t *testing.T, given bool) {
 	procFS := t.TempDir()
 	kubeletStarts(t, procFS, 100, "--runtime-request-timeout=15s", "--node-status-update-frequency=20s", "--container-runtime-endpoint=/run/fake.sock")
