@@ -209,7 +209,6 @@ lint: lint-tools ## Check formatting and run golangci-lint, which vets with the 
 	@bad=$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go')); [ -z "$$bad" ] || { echo "make lint: gofmt -w these files:" >&2; echo "$$bad" >&2; exit 1; }
 	for m in test/page $(MODULES); do $(GO) vet -C $$m -tags e2e ./...; done
 	build/tools/golangci-lint-$(GOLANGCI_VERSION) run ./...
-	bash .ci/words.sh
 	@if command -v shellcheck >/dev/null; then shellcheck --severity=warning $$(git ls-files -co --exclude-standard '*.sh' .ci/run .ci/debian deploy/kubectl/kubectl-plegd); else echo "make lint: no shellcheck here, shell scripts not checked" >&2; fi
 
 .PHONY: lint-tools deploy-tools

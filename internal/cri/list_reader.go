@@ -194,24 +194,18 @@ func skipGroup(wire *mem.Reader, outermost protowire.Number) error {
 	open := []protowire.Number{outermost}
 	for len(open) > 0 {
 		num, typ, err := readTag(wire)
-		if err != nil {
-			return err
-		}
-		switch typ {
-		case protowire.StartGroupType:
+		switch {
+		case err != nil:
+		case typ == protowire.StartGroupType && len(open) < protowire.DefaultRecursionLimit:
 			open = append(open, num)
-			if len(open) > protowire.DefaultRecursionLimit {
-				return errWire
-			}
-			continue
-		case protowire.EndGroupType:
-			if num != open[len(open)-1] {
-				return errWire
-			}
+		case typ == protowire.EndGroupType && num == open[len(open)-1]:
 			open = open[:len(open)-1]
-			continue
+		case typ == protowire.StartGroupType, typ == protowire.EndGroupType:
+			err = errWire
+		default:
+			err = skip(wire, num, typ)
 		}
-		if err := skip(wire, num, typ); err != nil {
+		if err != nil {
 			return err
 		}
 	}

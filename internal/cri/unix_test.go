@@ -66,6 +66,9 @@ func TestSetPath(t *testing.T) {
 			}
 		}
 		v, err := c.Version(t.Context())
+		if err := c.Connect(t.Context()); err != nil { // gRPC may show a state after the first answer
+			t.Fatal(err)
+		}
 		if pid, up := c.Peer(); err != nil || v.Name != name || !up || pid != os.Getpid() {
 			t.Fatalf("%+v, %v; want %s", v, err, name)
 		}

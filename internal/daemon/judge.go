@@ -96,33 +96,50 @@ func (d *Daemon) notify(message string) {
 // runJudge judges until ctx ends, and then returns nil.
 func (d *Daemon) runJudge(ctx context.Context) error {
 	for {
-		_, limit := d.pace.wait()
-		if !d.loop.Snapshot().Relist.Start.IsZero() {
-			limit = min(limit, tick)
-		}
-		burst := true // the other parts work after this judgement
-		timer := time.NewTimer(limit)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		cause := d.awaitCause(ctx)
+		if cause == causeStop {
 			return nil
-		case <-timer.C:
-		case <-d.news:
-			if !d.loop.Snapshot().Ready {
-				timer.Stop()
-				continue // the first relist has yet to be tried
-			}
-			burst = false
-		case <-d.loop.RelistEnded():
-			if d.loop.Snapshot().Failures > 0 {
-				d.dialer.ProbeNow() // a fresh connection knows more
-			}
 		}
-		timer.Stop()
+		if cause == causeNews && !d.loop.Snapshot().Ready {
+			continue // the first relist has yet to be tried
+		}
 		d.publish(d.judge(time.Now()))
-		if burst {
-			d.pace.pulse()
+		if cause != causeNews {
+			d.pace.pulse() // the other parts work after this judgement
 		}
+	}
+}
+
+// judgeCause is what a judgement follows.
+type judgeCause int
+
+const (
+	causeTick   judgeCause = iota // a tick, or a relist that is late
+	causeRelist                   // the end of a relist
+	causeNews                     // a source has news
+	causeStop                     // plegd stops
+)
+
+// awaitCause waits for the next cause to judge.
+func (d *Daemon) awaitCause(ctx context.Context) judgeCause {
+	_, limit := d.pace.wait()
+	if !d.loop.Snapshot().Relist.Start.IsZero() {
+		limit = min(limit, tick)
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return causeStop
+	case <-timer.C:
+		return causeTick
+	case <-d.news:
+		return causeNews
+	case <-d.loop.RelistEnded():
+		if d.loop.Snapshot().Failures > 0 {
+			d.dialer.ProbeNow() // a fresh connection knows more
+		}
+		return causeRelist
 	}
 }
 

@@ -47,11 +47,12 @@ type Pods struct {
 }
 
 // Total adds up counts, as of Containers.
-func Total(counts map[string]int) (n int) {
-	for _, of := range counts {
-		n += of
+func Total(counts map[string]int) int {
+	total := 0
+	for _, n := range counts {
+		total += n
 	}
-	return n
+	return total
 }
 
 // Config is the configuration, as far as a verdict depends on it.
@@ -120,8 +121,8 @@ type Relist struct {
 func (r *Relist) RecentLists(n int) []time.Duration { return r.Lists[max(0, len(r.Lists)-n):] }
 
 // HadListOf reports whether one of the last n lists took that long.
-func (r *Relist) HadListOf(least time.Duration, n int) bool {
-	return slices.ContainsFunc(r.RecentLists(n), func(d time.Duration) bool { return d >= least })
+func (r *Relist) HadListOf(duration time.Duration, n int) bool {
+	return slices.ContainsFunc(r.RecentLists(n), func(d time.Duration) bool { return d >= duration })
 }
 
 // MaxPods is the most pods that facts name one by one.

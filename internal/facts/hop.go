@@ -41,9 +41,12 @@ func (f *Facts) At(socket string) *Facts {
 	if socket == "" || i < 0 {
 		return f
 	}
-	out, h := *f, &f.Evidence.Hops[i]
-	out.Evidence.Hop, out.Endpoint.Path = *h, h.Socket
-	out.Dial, out.Probe = Dial{Up: true, PeerPID: h.Process.LivePID()}, Probe{}
+	h := &f.Evidence.Hops[i]
+	out := *f
+	out.Evidence.Hop = *h
+	out.Endpoint.Path = h.Socket
+	out.Dial = Dial{Up: true, PeerPID: h.Process.LivePID()}
+	out.Probe = Probe{}
 	if h.Answer != nil {
 		out.Probe = h.Answer.Probe
 	}

@@ -31,11 +31,11 @@ var common = json.JoinOptions(jsontext.AllowInvalidUTF8(true), jsontext.EscapeFo
 // MarshalJSON writes the times of s as the wall clock of At has them, and bounds its texts.
 func (s Snapshot) MarshalJSON() ([]byte, error) {
 	type plain Snapshot // without this method
-	at := s.At
+	taken := s.At
 	return json.Marshal((*plain)(&s), common, json.WithMarshalers(json.JoinMarshalers(
 		json.MarshalToFunc(writeSeconds),
 		json.MarshalToFunc(func(e *jsontext.Encoder, t time.Time) error {
-			return e.WriteToken(jsontext.String(Wall(at, t).Format(time.RFC3339Nano)))
+			return e.WriteToken(jsontext.String(Wall(taken, t).Format(time.RFC3339Nano)))
 		}),
 		json.MarshalToFunc(func(e *jsontext.Encoder, text string) error {
 			if len(text) > maxText {
@@ -62,7 +62,7 @@ func writeSeconds(e *jsontext.Encoder, d time.Duration) error {
 	return e.WriteValue(strconv.AppendFloat(nil, d.Seconds(), 'f', -1, 64))
 }
 
-func readSeconds(d *jsontext.Decoder, to *time.Duration) error {
+func readSeconds(d *jsontext.Decoder, duration *time.Duration) error {
 	v, err := d.ReadValue()
 	if err != nil {
 		return err
@@ -71,6 +71,6 @@ func readSeconds(d *jsontext.Decoder, to *time.Duration) error {
 	if err != nil {
 		return err
 	}
-	*to = time.Duration(math.Round(seconds * float64(time.Second)))
+	*duration = time.Duration(math.Round(seconds * float64(time.Second)))
 	return nil
 }

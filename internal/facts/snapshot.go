@@ -19,12 +19,13 @@ type Snapshot struct {
 	Previous *Verdict `json:"previous,omitzero"` // the verdict before this one. Only incidents keep it
 }
 
-// AsOf returns s with its ages and countdowns as of now: they grow although nothing is judged.
-func (s *Snapshot) AsOf(now time.Time) Snapshot {
+// AsOf returns s with its ages and countdowns as of t: they grow although nothing is judged.
+func (s *Snapshot) AsOf(t time.Time) Snapshot {
 	out := *s
-	passed := max(0, now.Sub(s.At))
+	passed := max(0, t.Sub(s.At))
 	out.At = s.At.Add(passed)
-	out.LastSeenAge, out.ModelledAge = out.Age(s.LastSeen), out.Age(s.ModelledLastSeen)
+	out.LastSeenAge = out.Age(s.LastSeen)
+	out.ModelledAge = out.Age(s.ModelledLastSeen)
 	for _, left := range []**time.Duration{&out.RulesFailIn, &out.NotReadyIn, &out.NotReadyInLatest, &out.ReadyIn,
 		&out.ReadyInLatest} {
 		if *left != nil {
