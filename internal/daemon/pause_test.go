@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,10 +77,12 @@ func TestSuspended(t *testing.T) {
 		open      bool
 	}{{time.Minute, true}, {20 * time.Second, false}} {
 		synctest.Test(t, func(t *testing.T) {
-			suspended := time.Duration(0)
-			w := watch(t, fakeRuntime(1, 1), func(cfg *Config) { cfg.suspended = func() time.Duration { return suspended } })
+			var suspended atomic.Int64
+			w := watch(t, fakeRuntime(1, 1), func(cfg *Config) {
+				cfg.suspended = func() time.Duration { return time.Duration(suspended.Load()) }
+			})
 			w.at(30 * time.Second)
-			suspended = tt.suspended
+			suspended.Store(int64(tt.suspended))
 			s := w.at(35 * time.Second)
 			if s.Facts.Paused < tt.suspended || s.Facts.Woke.IsZero() {
 				t.Errorf("the pause was %s at %s", s.Facts.Paused, s.Facts.Woke)

@@ -31,7 +31,7 @@ const probeTimeout = 3 * time.Second
 // TestHealthIsReserved: health probes and the scrapes of a client that has logged in before are
 // answered beside clients that occupy connections and check passwords.
 func TestHealthIsReserved(t *testing.T) {
-	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), 12)
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), bcrypt.DefaultCost)
 	must.Do(t, err)
 	var limit unix.Rlimit
 	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))

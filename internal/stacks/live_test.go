@@ -1,3 +1,5 @@
+//go:build !race
+
 package stacks
 
 import (
@@ -6,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/plegd/plegd/test/must"
@@ -123,8 +126,9 @@ type scene struct {
 	*store
 	*testing.T
 
-	self, started, holder int
-	release               chan struct{}
+	self, started int
+	holder        atomic.Int64 // the goroutine in hold
+	release       chan struct{}
 }
 
 // run starts a goroutine and returns when it waits.
@@ -139,7 +143,7 @@ func (s *scene) block() { <-s.release }
 
 // hold waits while it holds the lock of the scene.
 func (s *scene) hold() {
-	s.holder = goroutineID()
+	s.holder.Store(int64(goroutineID()))
 	<-s.release
 }
 
@@ -269,8 +273,8 @@ func TestLive(t *testing.T) {
 				}
 				return
 			}
-			if holder == nil || holder.Goroutine != s.holder {
-				t.Errorf("goroutine %d holds it:\n%s", s.holder, &text)
+			if holder == nil || holder.Goroutine != int(s.holder.Load()) {
+				t.Errorf("goroutine %d holds it:\n%s", s.holder.Load(), &text)
 			}
 		})
 	}
