@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -87,7 +88,7 @@ func scan(root, name, format string, values ...any) error {
 		return err
 	}
 	if _, err := fmt.Sscanf(string(b), format, values...); err != nil {
-		return fmt.Errorf("%s: want %s, got %q", name, format, b)
+		return fmt.Errorf("%s: want %s, got %q", name, format, plain.Cut(string(b)))
 	}
 	return nil
 }

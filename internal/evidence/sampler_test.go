@@ -130,6 +130,16 @@ func TestSourceAnswers(t *testing.T) {
 	})
 }
 
+// TestSourceErrorIsCut: an error may quote a file of the node, whose size is anybody's.
+func TestSourceErrorIsCut(t *testing.T) {
+	w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 1, Timeout: time.Minute,
+		Gather: func(context.Context) (*int, error) { return nil, errors.New(strings.Repeat("x", 1<<20)) }})
+	w.sample(t.Context())
+	if s := w.last.Load(); s.Up || len(s.Err) != maxErrorBytes {
+		t.Errorf("up %t, an error of %d bytes", s.Up, len(s.Err))
+	}
+}
+
 // TestSourceHangs abandons a sample that ignores its limit: there is no second one, its
 // late answer is dropped, and once it has returned the source is sampled again.
 func TestSourceHangs(t *testing.T) {

@@ -15,7 +15,11 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/plain"
 )
+
+// maxErrorBytes bounds the text of an error: it may quote a file of the node.
+const maxErrorBytes = 1 << 10
 
 // ErrNoData is returned by a source that has nothing to report and has not failed:
 // there is no process to read, or no such file on this kernel.
@@ -175,7 +179,7 @@ func (w *Watch[T]) sample(ctx context.Context) {
 		next.Up = true
 		next.value = nil
 	case err != nil:
-		next.Err = err.Error()
+		next.Err = plain.CutTo(err.Error(), maxErrorBytes)
 		next.value = nil
 		if last.Up {
 			next.value = last.value
