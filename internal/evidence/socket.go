@@ -26,7 +26,7 @@ func newQueue(h *hop) *Watch[facts.Queue] {
 	return NewWatch(Spec[facts.Queue]{
 		Name:    h.prefix + "queue",
 		Every:   1,
-		Calm:    4,
+		Calm:    2,
 		Timeout: 500 * time.Millisecond,
 		Gather:  (&queueSource{hop: h}).gather,
 		Resample: func(v *facts.Queue) bool {
@@ -144,7 +144,7 @@ func newListener(h *hop) *Watch[facts.Listener] {
 	return NewWatch(Spec[facts.Listener]{
 		Name:    h.prefix + "listener",
 		Every:   1,
-		Calm:    4,
+		Calm:    2,
 		Timeout: 2 * time.Second,
 		Gather:  (&listenerSource{hop: h}).gather,
 		Store:   func(e *facts.Evidence, v *facts.Listener) { e.Listener = v },

@@ -19,7 +19,11 @@ func firstStep(c *facts.Chain, culprit *facts.Link) string {
 		if culprit.PID == 0 { // it may be any other one: no step that ends it
 			return ""
 		}
-		return fmt.Sprintf("See what %s waits for, which plegd cannot: %s.", who, c.Unknown)
+		step := fmt.Sprintf("See what %s waits for, which plegd cannot: %s", who, c.Unknown)
+		if culprit.Kind == facts.KindHelper {
+			step += fmt.Sprintf("; `kill %d` ends this last helper, and the runtime reports the error", culprit.PID)
+		}
+		return step + "."
 	}
 	if step := stateStep(culprit); step != "" {
 		return step
