@@ -46,6 +46,13 @@ func TestFirstStep(t *testing.T) {
 			t.Errorf("%s: %q, want %q and not %q", name, got, tt.want, tt.not)
 		}
 	}
+	for end, want := range map[*facts.Link]bool{&plugin: true, &shim: false} {
+		c := &facts.Chain{Links: []facts.Link{call, with(*end, facts.LinkUnknown)}, Unknown: "the descriptors are denied"}
+		got := firstStep(c, c.Culprit())
+		if !strings.Contains(got, "the descriptors are denied") || strings.Contains(got, "kill 30") != want {
+			t.Errorf("a %s whose wait cannot be read: %q", end.Kind, got)
+		}
+	}
 }
 
 // TestOtherPodsShim: the shim of another pod is not why an inspection hangs.
