@@ -28,6 +28,9 @@ const (
 	activeGrace = 2 * time.Second
 	// maxYoungConns is the number of open connections beyond which no grace time counts.
 	maxYoungConns = 64
+	// maxGreetings is the number of connections that are awaited or about to end: those of a flood
+	// that have been closed must end before more are accepted.
+	maxGreetings = maxYoungConns + 32
 	// acceptRetry is the pause after a failed accept(2), such as one without a free descriptor.
 	acceptRetry = 20 * time.Millisecond
 	// tlsHandshake is the first byte of a TLS connection (RFC 8446, 5.1).
@@ -85,12 +88,24 @@ func (g *gate) run(ctx context.Context) {
 	defer greetings.Wait()
 	defer g.closeAll()
 	defer func() { _ = g.Close() }()
+	slots := make(chan struct{}, maxGreetings)
 	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
 		conn, err := g.listener.Accept()
+		if err != nil {
+			<-slots
+		}
 		switch {
 		case err == nil:
 			c := g.admit(conn)
-			greetings.Go(func() { g.greet(ctx, c) })
+			greetings.Go(func() {
+				defer func() { <-slots }()
+				g.greet(ctx, c)
+			})
 		case errors.Is(err, net.ErrClosed):
 			return
 		case !bounded.Sleep(ctx, acceptRetry):
