@@ -253,7 +253,7 @@ func (c *childrenSource) conditionOf(s proc.Process, closely bool) (string, int)
 		}
 		return "F", 0
 	}
-	if state == "D" {
+	if state == "D" && !c.awaitsExec(s.PID, s.PID) {
 		return "D", s.PID
 	}
 	if closely {
@@ -268,13 +268,19 @@ func (c *childrenSource) isFrozen(pid int) bool {
 	return err == nil && frozen
 }
 
+// awaitsExec reports whether a thread in D waits until its child has begun another program: then
+// the child is what does not get on, and is a helper.
+func (c *childrenSource) awaitsExec(pid, tid int) bool {
+	return proc.In(c.table.Place(pid, tid).Channel, "wait_for_vfork_done", "kernel_clone")
+}
+
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that
 // sleeps without waiting for work; "" for none.
 func (c *childrenSource) stuckThread(pid int) (string, int) {
 	all, err := proc.Threads(c.procfs, pid, maxShimThreads)
 	c.unread.add("shim threads", err)
 	for _, t := range all {
-		if t.State == 'D' {
+		if t.State == 'D' && !c.awaitsExec(pid, t.PID) {
 			return "D", t.PID
 		}
 		if t.State == 'S' && !c.table.Place(pid, t.PID).IsIdle() {

@@ -211,6 +211,30 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 	}
 }
 
+// TestShimAwaitsExec: a shim in D that waits until its child has begun another program is not the
+// one that is stuck.
+func TestShimAwaitsExec(t *testing.T) {
+	const socket = "/run/containerd/containerd.sock"
+	for channel, want := range map[string]bool{"wait_for_vfork_done": false, "kernel_clone": false, "rpc_wait_bit_killable": true, "": true} {
+		root := t.TempDir()
+		process(t, root, 1, 0, "systemd", 'S')
+		process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
+		process(t, root, 60, 1, "containerd-shim", 'D', "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
+		evidencetest.WriteTree(t, root, map[string]string{
+			"60/task/60/stat":  evidencetest.StatLine(60, "containerd-shim", 'D', 1, 4000),
+			"60/task/60/wchan": channel,
+		})
+		w := childrenOf(root, t.TempDir(), 5)
+		w.socket = at(socket)
+		w.up = func() time.Duration { return fixtureUp }
+		gatherChildren(t, w)
+		v := gatherChildren(t, w)
+		if stuck := childPID(v.Stuck, 60); v.Shims != 1 || (stuck != nil) != want {
+			t.Errorf("a shim in %q: stuck is %+v, want %t", channel, stuck, want)
+		}
+	}
+}
+
 // TestChildrenSearch: a new shim is found by the next pass over all processes, which
 // comes sooner while something may be wrong or a pod has changed. A known one is seen to
 // stop in between, and to have ended although another process has its pid.
