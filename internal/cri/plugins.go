@@ -49,19 +49,23 @@ func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
 	return out, err
 }
 
-// PluginState returns the state of the CRI plugin among containerd's plugins.
+// PluginState returns the state of the CRI plugin among containerd's plugins. Since containerd
+// 2.0 it has parts, which are loaded where the plugin itself is disabled.
 func PluginState(plugins []Plugin) *facts.CRIPlugin {
-	found := &facts.CRIPlugin{Absent: true}
+	found := &facts.CRIPlugin{}
+	isListed := false
 	for _, p := range plugins {
-		part := p.Type == "io.containerd.cri.v1" // since containerd 2.0
-		if !part && p.ID != "cri" {
+		part := p.Type == "io.containerd.cri.v1"
+		whole := !part && p.ID == "cri"
+		if !part && !whole {
 			continue
 		}
-		found.Absent = false
+		isListed = isListed || whole
 		if p.Err != "" && (found.Error == "" || part) {
 			found.Error = p.Err // a part's error is the cause of the whole one's
 		}
 	}
+	found.Absent = !isListed && found.Error == ""
 	return found
 }
 

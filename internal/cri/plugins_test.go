@@ -30,10 +30,11 @@ func TestPlugins(t *testing.T) {
 		plugins []Plugin
 		want    facts.CRIPlugin
 	}{
-		"loaded":   {plugins: []Plugin{{Type: whole, ID: "cri"}}, want: facts.CRIPlugin{}},
-		"disabled": {plugins: []Plugin{{Type: whole, ID: "leases"}}, want: facts.CRIPlugin{Absent: true}},
-		"1.6":      {plugins: []Plugin{{Type: whole, ID: "leases", Err: "x"}, {Type: whole, ID: "cri", Err: "no nydus"}}, want: facts.CRIPlugin{Error: "no nydus"}},
-		"2.4":      {plugins: []Plugin{{Type: whole, ID: "cri", Err: "no images"}, {Type: part, ID: "images", Err: "no nydus"}}, want: facts.CRIPlugin{Error: "no nydus"}},
+		"loaded":        {plugins: []Plugin{{Type: whole, ID: "cri"}}, want: facts.CRIPlugin{}},
+		"disabled":      {plugins: []Plugin{{Type: whole, ID: "leases"}}, want: facts.CRIPlugin{Absent: true}},
+		"disabled, 2.4": {plugins: []Plugin{{Type: part, ID: "images"}, {Type: part, ID: "runtime"}}, want: facts.CRIPlugin{Absent: true}},
+		"1.6":           {plugins: []Plugin{{Type: whole, ID: "leases", Err: "x"}, {Type: whole, ID: "cri", Err: "no nydus"}}, want: facts.CRIPlugin{Error: "no nydus"}},
+		"2.4":           {plugins: []Plugin{{Type: whole, ID: "cri", Err: "no images"}, {Type: part, ID: "images", Err: "no nydus"}}, want: facts.CRIPlugin{Error: "no nydus"}},
 	} {
 		var message []byte
 		for _, p := range tt.plugins {
