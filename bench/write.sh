@@ -7,7 +7,7 @@ shift 2
 out=$(mktemp)
 trap 'rm -f "$out" "$out.new"' EXIT
 failed=0
-"$@" | { grep -vE '^(===|---|PASS|ok )' || true; } | tee "$out" || failed=1
+"$@" | { grep -vE '^(===|---|PASS|ok |FAIL|exit status|    |$)' || true; } | tee "$out" || failed=1
 if [ -n "$file" ]; then
   grep -q "^<!-- bench:$name -->\$" "$file" || { echo "write.sh: $file has no line <!-- bench:$name -->" >&2; exit 1; }
   awk -v begin="<!-- bench:$name -->" -v from="$out" -v commit="$(git rev-parse --short HEAD)" '
