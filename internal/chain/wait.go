@@ -138,7 +138,6 @@ var channels = []channel{
 	{facts.LinkLocked, []string{"__break_lease"}, nil},
 	{facts.LinkMemory, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
 		"try_to_free_mem_cgroup"}, nil},
-	{facts.LinkChild, []string{"wait_for_vfork_done", "kernel_clone"}, nil},
 	{facts.LinkEnded, []string{"do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_"}, nil},
 	{facts.LinkFrozen, []string{"__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
 		"sb_wait_write"}, nil},
@@ -183,7 +182,7 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 		})
 	case state == facts.LinkMemory:
 		f.memoryWait(t)
-	case state == facts.LinkChild:
+	case proc.AwaitsExec(t.channel):
 		f.vforkWait(ctx, t)
 	default:
 		f.fileWait(ctx, t)

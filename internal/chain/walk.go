@@ -35,7 +35,6 @@ const (
 	betweenLooks = 300 * time.Millisecond
 	// maxThreads bounds the threads of a process that are read.
 	maxThreads = 2048
-	maxSyscall = 256 // bytes of /proc/PID/syscall
 )
 
 // Explorer goes from a symptom to its culprit. Not for several goroutines at once.
@@ -220,8 +219,8 @@ func age(p proc.Process) time.Duration { return proc.Uptime() - proc.TicksToDura
 
 // thread is a thread at the moment of a look, and where it waits in the kernel.
 type thread struct {
-	proc.Process
-	proc.Schedstat
+	proc.Thread
+
 	channel string // "" where it cannot be read
 	call    proc.Syscall
 }
@@ -264,13 +263,10 @@ func (e *Explorer) look(ctx context.Context, pid int) (f *waiting, ok bool) {
 // read reads the threads and sockets of a process; false when it has ended.
 func (f *waiting) read(ctx context.Context, l *look) bool {
 	*l = look{time: time.Now(), threads: map[int]thread{}}
-	task := proc.Path(f.procfs, f.pid, "task")
-	tids, err := proc.Numbers(task, maxThreads)
+	all, err := proc.Threads(f.procfs, f.pid, maxThreads)
 	f.unseenIf("its threads", err)
-	for _, tid := range tids {
-		if p, err := proc.ReadStat(task, tid); err == nil && ctx.Err() == nil { // or it has just ended
-			l.threads[tid] = thread{Process: p, Schedstat: proc.ReadSchedstat(proc.Path(task, tid, ""))}
-		}
+	for _, t := range all {
+		l.threads[t.PID] = thread{Thread: t}
 	}
 	l.sockets = f.connections(ctx)
 	return ctx.Err() == nil && len(l.threads) > 0
@@ -301,13 +297,10 @@ func (f *waiting) ran() (sum uint64) {
 
 // place reads where a thread waits in the kernel.
 func (f *waiting) place(t *thread) {
-	dir := proc.Path(f.procfs, f.pid, "task")
-	b, err := f.table.ReadSlow(proc.Path(dir, t.PID, "syscall"), maxSyscall)
-	t.call = proc.ParseSyscall(b)
-	f.unseenIf("the system call of a thread", err)
-	if b, err := proc.ReadFile(proc.Path(dir, t.PID, "wchan")); err == nil && string(b) != "0" {
-		t.channel = string(b)
-	}
+	place := f.table.Place(f.pid, t.PID)
+	t.call = place.Call
+	t.channel = place.Channel
+	f.unseenIf("the system call of a thread", place.Unread)
 }
 
 // fd returns where a descriptor of the process leads, "" where that cannot be read.

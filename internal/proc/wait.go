@@ -112,6 +112,10 @@ func (s Syscall) IsIdle(channel string) bool {
 // end of a FIFO.
 func OpensFIFO(channel string) bool { return In(channel, "wait_for_partner", "fifo_open") }
 
+// AwaitsExec reports whether a thread in a kernel function waits until its child has begun another
+// program.
+func AwaitsExec(channel string) bool { return In(channel, "wait_for_vfork_done", "kernel_clone") }
+
 // OpensToRead reports whether the call opens a file for reading only.
 func (s Syscall) OpensToRead() bool {
 	return s.Number == unix.SYS_OPENAT && s.Args[2]&unix.O_ACCMODE == unix.O_RDONLY
