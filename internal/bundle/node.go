@@ -70,9 +70,8 @@ func kernelMessages(path string) (out []byte, err error) {
 // Sockets is the part of the unix sockets that have a name, or a peer with one.
 func Sockets() Part {
 	return Part{Name: "unix sockets", Gather: func(ctx context.Context, add Add) error {
-		all := map[uint32]proc.Socket{}
-		states := uint32(1<<proc.Established | 1<<proc.Listening)
-		if err := proc.EachSocket(ctx, states, func(s proc.Socket) { all[s.Inode] = s }); err != nil {
+		all, err := proc.UnixSockets(ctx, 1<<proc.Established|1<<proc.Listening)
+		if err != nil {
 			return err
 		}
 		list := slices.SortedFunc(maps.Values(all), func(a, b proc.Socket) int { // listeners first

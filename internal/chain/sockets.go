@@ -44,13 +44,7 @@ func (c connection) isLog() bool {
 // connections returns the connected sockets of the process, by inode.
 func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 	out := map[uint32]connection{}
-	inodes := map[uint32]bool{}
-	err := proc.EachFD(f.procfs, f.pid, func(_ int, leads string) bool {
-		if inode, ok := proc.SocketInode(leads); ok {
-			inodes[inode] = true
-		}
-		return true
-	})
+	inodes, err := proc.SocketInodes(f.procfs, f.pid)
 	f.unseenIf("its descriptors", err)
 	if err != nil || len(inodes) == 0 {
 		return out
@@ -62,9 +56,8 @@ func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 		f.unseen = "another network namespace" // sock_diag sees the sockets of plegd's own
 		return out
 	}
-	all := map[uint32]proc.Socket{}
 	// A connected datagram socket has the second state before Linux 5.14.
-	err = proc.EachSocket(ctx, 1<<proc.Established|1<<closed, func(s proc.Socket) { all[s.Inode] = s })
+	all, err := proc.UnixSockets(ctx, 1<<proc.Established|1<<closed)
 	f.unseenIf("its unix sockets", err)
 	for inode := range inodes {
 		socket, ok := all[inode]

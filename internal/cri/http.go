@@ -10,7 +10,7 @@ import (
 	"os"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 // The pages that plegd reads of a runtime.
@@ -69,7 +69,7 @@ func dialTrusted(ctx context.Context, socket string) (net.Conn, error) {
 		return nil, fmt.Errorf("%s is not a socket", socket)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !trustedUser(owner.Uid) {
+	if !ok || !proc.IsTrusted(owner.Uid) {
 		return nil, fmt.Errorf("%s does not belong to root", socket)
 	}
 	conn, err := DialPath(socket)(ctx)
@@ -77,11 +77,9 @@ func dialTrusted(ctx context.Context, socket string) (net.Conn, error) {
 		return nil, err
 	}
 	cred := peer(conn)
-	if cred == nil || !trustedUser(cred.Uid) {
+	if cred == nil || !proc.IsTrusted(cred.Uid) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("the process behind %s does not belong to root", socket)
 	}
 	return conn, nil
 }
-
-func trustedUser(uid uint32) bool { return uid == 0 || int(uid) == unix.Geteuid() }

@@ -146,12 +146,10 @@ func (f *family) holder(inode uint32) int {
 	if f.holders == nil {
 		f.holders = map[uint32]int{}
 		for _, pid := range append(f.shims(), f.pids...) {
-			_ = proc.EachFD(f.Table.ProcFS, pid, func(_ int, leads string) bool { // one that is gone has none
-				if inode, ok := proc.SocketInode(leads); ok {
-					f.holders[inode] = pid
-				}
-				return true
-			})
+			inodes, _ := proc.SocketInodes(f.Table.ProcFS, pid) // one that is gone has none
+			for inode := range inodes {
+				f.holders[inode] = pid
+			}
 		}
 	}
 	return f.holders[inode]

@@ -85,6 +85,20 @@ func SocketInode(link string) (uint32, bool) {
 	return uint32(n), ok && err == nil
 }
 
+// SocketInodes returns the inodes of the sockets of a process; the error is as EachFD's, beside
+// those that were read.
+func SocketInodes(procfs string, pid int) (map[uint32]bool, error) {
+	inodes := map[uint32]bool{}
+	err := EachFD(procfs, pid, func(_ int, target string) bool {
+		inode, isSocket := SocketInode(target)
+		if isSocket {
+			inodes[inode] = true
+		}
+		return true
+	})
+	return inodes, err
+}
+
 // FDInfo holds the fields of a /proc/PID/fdinfo/FD that plegd needs.
 type FDInfo struct {
 	// Flags are those of open(2), MountID the mount of the file, PID the process

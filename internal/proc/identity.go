@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -151,3 +152,7 @@ func fileOf(path string) (file, error) {
 	}
 	return file{major: st.Dev_major, minor: st.Dev_minor, inode: st.Ino}, nil
 }
+
+// IsTrusted reports whether what belongs to a user may be believed: root's, and where plegd does
+// not run as root, as in tests, what belongs to plegd's own user.
+func IsTrusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/plegd/plegd/internal/bounded"
 )
 
 const (
@@ -43,19 +41,9 @@ type Mount struct {
 // 50,000 lines, beside those that were read, and Late where it cannot be read in time.
 func (t *Table) Mounts(ctx context.Context, pid int) ([]Mount, error) {
 	path := Path(t.ProcFS, pid, "mountinfo")
-	for i := range t.lists {
-		mounts, err := t.lists[i].Do(ctx, mountsTimeout, func(ctx context.Context) ([]Mount, error) {
-			return readMounts(ctx, path, maxMounts)
-		})
-		if errors.Is(err, bounded.ErrBusy) {
-			continue
-		}
-		if errors.Is(err, bounded.ErrLate) {
-			return nil, &ReadError{Path: path, Outcome: Late, Err: err}
-		}
-		return mounts, err
-	}
-	return nil, &ReadError{Path: path, Outcome: Late, Err: bounded.ErrBusy}
+	return inSlot(ctx, t.lists[:], mountsTimeout, path, func(ctx context.Context) ([]Mount, error) {
+		return readMounts(ctx, path, maxMounts)
+	})
 }
 
 // readMounts reads a mount table of at most limit lines, one buffer at a time.
@@ -109,14 +97,7 @@ func appendMounts(mounts []Mount, b []byte, atEnd bool) ([]Mount, []byte) {
 	return mounts, b
 }
 
-// ParseMounts decodes a mount table, blanks in paths written as \040 as the kernel does; an
-// invalid line is left out.
-func ParseMounts(b []byte) []Mount {
-	mounts, _ := appendMounts(nil, b, true)
-	return mounts
-}
-
-// parseMount decodes one line:
+// parseMount decodes one line; blanks in paths stay written as \040. ok is false for an invalid one:
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 func parseMount(line []byte) (Mount, bool) {

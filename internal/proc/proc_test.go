@@ -183,7 +183,7 @@ no mount
 `
 
 func TestMounts(t *testing.T) {
-	all := ParseMounts([]byte(someMounts))
+	all, _ := appendMounts(nil, []byte(someMounts), true)
 	if len(all) != 4 || all[1].Point != `/mnt/with\040"blank"` || all[1].Type != "fuse.sshfs" || all[1].Device != "0:43" {
 		t.Fatalf("%+v", all)
 	}
@@ -222,7 +222,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("%q: %+v", b, l)
 			}
 		}
-		mounts := ParseMounts(b)
+		mounts, _ := appendMounts(nil, b, true)
 		for _, m := range mounts {
 			if len(m.Point) > 3*len(b) || m.ID < 0 {
 				t.Errorf("%q: %+v", b, m)

@@ -79,6 +79,13 @@ func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
 	return nil
 }
 
+// UnixSockets returns the unix sockets of EachSocket by their inodes.
+func UnixSockets(ctx context.Context, states uint32) (map[uint32]Socket, error) {
+	all := map[uint32]Socket{}
+	err := EachSocket(ctx, states, func(s Socket) { all[s.Inode] = s })
+	return all, err
+}
+
 // Pending returns the inodes of the clients' sockets that wait to be accepted at a listener.
 func Pending(ctx context.Context, listener Socket) ([]uint32, error) {
 	request := diagRequest{states: 1 << Listening, inode: listener.Inode, show: showPending, cookie: listener.Cookie}

@@ -217,17 +217,25 @@ func (t *Table) Alive(pid int) (Process, error) {
 // the memory map is locked. A read that does not return in time is abandoned: the outcome is
 // Late then, and while too many of them hang.
 func (t *Table) ReadSlow(path string, limit int) ([]byte, error) {
-	for i := range t.slow {
-		b, err := t.slow[i].Do(context.Background(), slowTimeout, func(context.Context) ([]byte, error) {
-			return Read(path, limit)
-		})
+	return inSlot(context.Background(), t.slow[:], slowTimeout, path, func(context.Context) ([]byte, error) {
+		return Read(path, limit)
+	})
+}
+
+// inSlot reads in the first slot that is free. The outcome is Late where the read does not return
+// in time, and while all slots hold reads that hang.
+func inSlot[T any](ctx context.Context, slots []bounded.Slot[T], timeout time.Duration, path string,
+	read func(context.Context) (T, error)) (T, error) {
+	var none T
+	for i := range slots {
+		value, err := slots[i].Do(ctx, timeout, read)
 		if errors.Is(err, bounded.ErrBusy) {
 			continue
 		}
 		if errors.Is(err, bounded.ErrLate) {
-			return nil, &ReadError{Path: path, Outcome: Late, Err: err}
+			return none, &ReadError{Path: path, Outcome: Late, Err: err}
 		}
-		return b, err
+		return value, err
 	}
-	return nil, &ReadError{Path: path, Outcome: Late, Err: bounded.ErrBusy}
+	return none, &ReadError{Path: path, Outcome: Late, Err: bounded.ErrBusy}
 }

@@ -206,14 +206,13 @@ func (r *Reader) sockets(ctx context.Context, t Target, target process) ([]strin
 	if err != nil {
 		return nil, err
 	}
+	inodes, err := proc.SocketInodes(r.Table.ProcFS, t.PID)
 	var out []string
-	err = proc.EachFD(r.Table.ProcFS, t.PID, func(_ int, link string) bool {
-		inode, _ := proc.SocketInode(link)
+	for inode := range inodes {
 		if name := listening[inode]; name != "" {
 			out = append(out, target.root()+name)
 		}
-		return true
-	})
+	}
 	slices.Sort(out)
 	return slices.Compact(out), err
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/plegd/plegd/internal/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -78,7 +79,7 @@ func check(root *os.Root, path string) error {
 	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
 		return &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
-	trusted := stat.Uid == 0 || int(stat.Uid) == os.Geteuid()
+	trusted := proc.IsTrusted(stat.Uid)
 	byGroup := stat.Mode&0o020 != 0 && int(stat.Gid) != os.Getegid()
 	byOthers := stat.Mode&0o002 != 0
 	if !trusted || byGroup || byOthers {

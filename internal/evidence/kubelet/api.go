@@ -279,14 +279,7 @@ func (a *API) sockets(ctx context.Context, pid int) ([]proc.TCPSocket, error) {
 	if slices.ContainsFunc(known, works) {
 		return known, nil
 	}
-	a.owned = map[uint32]bool{}
-	err = proc.EachFD(a.ProcFS, pid, func(_ int, target string) bool {
-		inode, isSocket := proc.SocketInode(target)
-		if isSocket {
-			a.owned[inode] = true
-		}
-		return true
-	})
+	a.owned, err = proc.SocketInodes(a.ProcFS, pid)
 	if err != nil {
 		return nil, fmt.Errorf("which connections are the kubelet's cannot be read: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/proc"
 )
 
 const (
@@ -173,13 +174,12 @@ func checkNamed(fd int) error {
 	if err := unix.Fstatfs(fd, &system); err != nil {
 		return err
 	}
-	ownedByRoot := file.Uid == 0 || int(file.Uid) == os.Geteuid()
 	switch {
 	case file.Mode&unix.S_IFMT != unix.S_IFREG:
 		return errNotRegular
 	case system.Type == unix.PROC_SUPER_MAGIC, system.Type == unix.SYSFS_MAGIC:
 		return errKernelFile
-	case !ownedByRoot, file.Mode&unix.S_IWOTH != 0:
+	case !proc.IsTrusted(file.Uid), file.Mode&unix.S_IWOTH != 0:
 		return errNotRoots
 	}
 	return nil
