@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,12 +114,12 @@ func (c *stacksCommand) run(cmd *cobra.Command) error {
 		}
 	}
 	for _, one := range found {
-		dump, err := stacks.Parse(bytes.NewReader(one.Text))
+		report, err := one.Report()
 		if err != nil {
 			return exit(exitNotDump, fmt.Errorf("%s: %w", one.Source, err))
 		}
 		doc.Dumps = append(doc.Dumps, stacksDump{
-			Program: one.Program, PID: one.PID, Source: plain.Text(one.Source), Time: one.Time.UTC(), Report: stacks.Analyse(dump),
+			Program: one.Program, PID: one.PID, Source: plain.Text(one.Source), Time: one.Time.UTC(), Report: report,
 		})
 	}
 	if *c.output == "json" {

@@ -139,14 +139,14 @@ func Stacks(table *proc.Table, targets []stacks.Target) Part {
 			}
 			name := fmt.Sprintf("stacks/%s-%d", found.Program, found.PID)
 			add(name+".txt", found.Text)
-			dump, err := stacks.Parse(bytes.NewReader(found.Text))
+			report, err := found.Report()
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
 			var analysis bytes.Buffer
 			fmt.Fprintf(&analysis, "%s, %s\n", found.Source, found.Time.UTC().Format(time.RFC3339))
-			_ = stacks.Analyse(dump).WriteText(&analysis) // a buffer takes all
+			_ = report.WriteText(&analysis) // a buffer takes all
 			add(name+"-analysis.txt", analysis.Bytes())
 		}
 		return errors.Join(errs...)

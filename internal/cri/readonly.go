@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 
 	"google.golang.org/grpc"
@@ -36,6 +37,15 @@ func refusedPage(page string) error {
 		return nil
 	}
 	return fmt.Errorf("plegd only reads: %q is not among its pages", page)
+}
+
+// Method returns the name that an operation has in runtime.v1, "" for any other text.
+func Method(operation string) string {
+	method, known := methods[operation]
+	if !known {
+		return ""
+	}
+	return path.Base(method)
 }
 
 // refusal returns an error unless plegd makes calls of the method.

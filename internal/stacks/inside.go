@@ -1,12 +1,12 @@
 package stacks
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 )
 
@@ -18,13 +18,6 @@ const (
 	// milliseconds.
 	readInterval = 30 * time.Second
 )
-
-// requests are the methods of the calls that plegd makes.
-var requests = map[string]string{
-	"version": "Version", "status": "Status",
-	"list_podsandbox": "ListPodSandbox", "list_containers": "ListContainers",
-	"podsandbox_status": "PodSandboxStatus", "container_status": "ContainerStatus",
-}
 
 // Inside adds to a chain of waiting what the runtime's goroutines show about the call that
 // hangs: the lock that it waits for, and the request that holds it. Not for several goroutines
@@ -69,21 +62,23 @@ func (s *Inside) readDumps(ctx context.Context, targets []Target) {
 		if err != nil || found.Time.Before(s.fault) {
 			continue
 		}
-		dump, err := Parse(bytes.NewReader(found.Text))
+		report, err := found.Report()
 		if err != nil {
 			continue
 		}
-		report := Analyse(dump)
-		if s.report == nil || len(s.report.Locks) == 0 && len(report.Locks) > 0 {
+		if s.report == nil || len(report.Locks) > 0 {
 			s.report = report
 			s.made = found.Time
+		}
+		if len(report.Locks) > 0 {
+			return
 		}
 	}
 }
 
 // complete adds the wait of the call, and the holder of its lock, to a chain.
 func (r *Report) complete(c facts.Chain, made time.Time) facts.Chain {
-	method := requests[c.First().Name]
+	method := cri.Method(c.First().Name)
 	lock := r.lockOf(method)
 	if lock == nil {
 		return r.addWait(c, method)

@@ -3,7 +3,6 @@
 package stacks
 
 import (
-	"bytes"
 	"runtime"
 	"slices"
 	"strings"
@@ -150,7 +149,7 @@ func (s *scene) hold() {
 func nothing() {}
 
 func goroutineID() int {
-	d, _ := Parse(bytes.NewReader(stack(false)))
+	d, _ := Parse(stack(false))
 	return d.Goroutines[0].ID
 }
 
@@ -163,7 +162,7 @@ func stack(all bool) []byte {
 func (s *scene) settled() *Dump {
 	s.Helper()
 	for {
-		d, err := Parse(bytes.NewReader(stack(true)))
+		d, err := Parse(stack(true))
 		must.Do(s, err)
 		d.Goroutines = slices.DeleteFunc(d.Goroutines, func(g Goroutine) bool { return g.Creator != s.self })
 		waiting := 0

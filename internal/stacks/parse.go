@@ -8,7 +8,6 @@ package stacks
 import (
 	"bytes"
 	"errors"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -85,14 +84,10 @@ var (
 	word     = regexp.MustCompile(`0x([0-9a-f]+)(\??)|_|\.\.\.`)
 )
 
-// Parse reads a dump as runtime.Stack, pprof with debug=2, a panic or a signal handler
+// Parse decodes a dump as runtime.Stack, pprof with debug=2, a panic or a signal handler
 // writes it. Each line may have a prefix of the same length, as in a system log; a dump in
 // one quoted log line is read too.
-func Parse(r io.Reader) (*Dump, error) {
-	text, err := io.ReadAll(io.LimitReader(r, MaxBytes+1))
-	if err != nil {
-		return nil, err
-	}
+func Parse(text []byte) (*Dump, error) {
 	d := &Dump{}
 	if len(text) > MaxBytes {
 		d.Truncated = true

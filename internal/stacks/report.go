@@ -74,8 +74,9 @@ func Analyse(d *Dump) *Report {
 		holds, unproven := d.holder(l)
 		holders = append(holders, holds)
 		r.Locks = append(r.Locks, d.lock(l, unproven))
+		words := d.lockWords(l, holds)
 		for i := range l.waiters {
-			lockWords[l.waiters[i].goroutine.ID] = d.lockWords(l, holds)
+			lockWords[l.waiters[i].goroutine.ID] = words
 		}
 	}
 	for i, holds := range holders {

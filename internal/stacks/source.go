@@ -45,6 +45,15 @@ type Found struct {
 	Text    []byte
 }
 
+// Report analyses the dump. The error is ErrNotDump or ErrCounted.
+func (f *Found) Report() (*Report, error) {
+	dump, err := Parse(f.Text)
+	if err != nil {
+		return nil, err
+	}
+	return Analyse(dump), nil
+}
+
 // program is what is known of a runtime that writes dumps.
 type program struct {
 	// page is where it serves a dump, on a socket for which serves is true.

@@ -1,7 +1,6 @@
 package stacks
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,10 +18,9 @@ import (
 // readDump parses a file of testdata.
 func readDump(t *testing.T, name string) *Dump {
 	t.Helper()
-	f, err := os.Open(filepath.Join("testdata", name))
+	text, err := os.ReadFile(filepath.Join("testdata", name))
 	must.Do(t, err)
-	defer f.Close()
-	d, err := Parse(f)
+	d, err := Parse(text)
 	must.Do(t, err)
 	return d
 }
@@ -89,7 +87,7 @@ func TestParse(t *testing.T) {
 		"a log line":   `time="x" level=info msg="=== BEGIN goroutine stack dump ===\n` + strings.ReplaceAll(strings.ReplaceAll(one, "\t", `\t`), "\n", `\n`) + `\n=== END"`,
 		"tabs as text": strings.ReplaceAll(one, "\t", "    "),
 	} {
-		d, err := Parse(strings.NewReader(text))
+		d, err := Parse([]byte(text))
 		if err != nil || len(d.Goroutines) != 1 || d.Truncated {
 			t.Errorf("%s: %v, %+v", name, err, d)
 			continue
@@ -111,12 +109,12 @@ func TestParseRefuses(t *testing.T) {
 		"": ErrNotDump, "\x7fELF\x00": ErrNotDump, "created by x in goroutine 3\n": ErrNotDump,
 		"goroutine profile: total 98\n1 @ 0x1 0x2\n": ErrCounted,
 	} {
-		if _, err := Parse(strings.NewReader(text)); !errors.Is(err, want) {
+		if _, err := Parse([]byte(text)); !errors.Is(err, want) {
 			t.Errorf("%.20q: %v, want %v", text, err, want)
 		}
 	}
 	long := strings.Repeat("goroutine 1 [select]:\nx.y()\n\t/z.go:1\n\n", MaxBytes/30)
-	d, err := Parse(strings.NewReader(long))
+	d, err := Parse([]byte(long))
 	if err != nil || !d.Truncated {
 		t.Errorf("a long dump: %v, truncated %v", err, d.Truncated)
 	}
@@ -134,7 +132,7 @@ func TestManyLocks(t *testing.T) {
 			"a/b.(*T).f(0xc%08x)\n\t/t.go:1 +0x1\ncreated by x in goroutine %d\n\t/y.go:1 +0x1\n\n", n, n*64, n*64, n-1)
 	}
 	begun := time.Now()
-	d, err := Parse(strings.NewReader(b.String()))
+	d, err := Parse([]byte(b.String()))
 	must.Do(t, err)
 	r := Analyse(d)
 	if took := time.Since(begun); took > limit || len(r.Locks) != maxLocks || r.MoreLocks != n-maxLocks {
@@ -154,7 +152,7 @@ func FuzzAnalyse(f *testing.F) {
 	}
 	f.Add([]byte("goroutine 99999999999999999999 [semacquire, 99999999999999999999 minutes]:\nsync.(*Mutex).Lock(0xffffffffffffffffff)\na.(*(b)\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		d, err := Parse(bytes.NewReader(text))
+		d, err := Parse(text)
 		if err != nil {
 			return
 		}
