@@ -248,9 +248,8 @@ func npdCode(s *facts.Snapshot, problem string) int {
 // ofRuntime reports whether a reason is critical and of the runtime or the node:
 // replacing the runtime for a fault of the kubelet or of plegd would be wrong.
 func ofRuntime(a facts.Active) bool {
-	return a.Severity == facts.SeverityCritical && !slices.ContainsFunc(health.Reasons(), func(r health.Reason) bool {
-		return r.ID == a.ID && (r.Layer == health.LayerKubelet || r.Layer == health.LayerPlegd)
-	})
+	r, _ := health.Lookup(a.ID)
+	return a.Severity == facts.SeverityCritical && r.Layer != health.LayerKubelet && r.Layer != health.LayerPlegd
 }
 
 // oneLine is the verdict, the primary reason and the time left; then, each after a

@@ -19,7 +19,7 @@ func acceptFailure(p facts.Probe, e *facts.Evidence) string {
 		return ""
 	case p.Stage == facts.StageConnect && p.Cause == facts.CauseQueueFull:
 		return AcceptQueueFull
-	case p.Stage != facts.StageSettings || p.Cause != facts.CauseTimeout:
+	case !p.WaitsForSettings():
 		return ""
 	}
 	// The kernel connected and the server is silent. An empty queue means that the
@@ -27,7 +27,7 @@ func acceptFailure(p facts.Probe, e *facts.Evidence) string {
 	if q := e.Queue; q != nil && q.Listening && q.Length == 0 && q.At.After(p.At) {
 		return ""
 	}
-	if proc := e.Process; proc != nil && proc.Alive && proc.MaxFDs > 0 && proc.OpenFDs >= proc.MaxFDs {
+	if e.Process != nil && e.Process.FDsExhausted() {
 		return AcceptFDExhausted
 	}
 	return AcceptStalled

@@ -121,11 +121,8 @@ func (s sink) primaryReason(v *facts.Verdict) {
 	if v.Culprit != nil {
 		kind = string(v.Culprit.Kind)
 	}
-	for _, r := range health.Reasons() {
-		if r.ID == v.Reason {
-			s.gauge(primaryReasonInfo, 1, r.ID, r.Cause, r.NextLine, kind)
-			return
-		}
+	if r, ok := health.Lookup(v.Reason); ok {
+		s.gauge(primaryReasonInfo, 1, r.ID, r.Cause, r.NextLine, kind)
 	}
 }
 

@@ -119,14 +119,19 @@ func symptomOfCall(call *facts.Link) string {
 }
 
 // chainEvidence is the wait chain as the evidence of the reason that it proves, without names of pods, else nil.
-func (s *signals) chainEvidence(id string) (out lines) {
+func (s *signals) chainEvidence(id string) lines {
 	if s.chainCause != id {
 		return nil
 	}
-	for _, l := range slices.Backward(s.chain.Links) {
+	return chainLines(s.chain)
+}
+
+// chainLines is a chain of waiting as evidence, from the culprit on, without names of pods.
+func chainLines(c *facts.Chain) (out lines) {
+	for _, l := range slices.Backward(c.Links) {
 		out.text(linkText(&l))
 	}
-	out.addIf(s.chain.Unknown != "", "no further: %s", s.chain.Unknown)
+	out.addIf(c.Unknown != "", "no further: %s", c.Unknown)
 	return out
 }
 
@@ -166,9 +171,8 @@ func (s *signals) waitsForHop(c *facts.Chain, hop string) bool {
 	return hop != "" && culprit != nil && culprit.Kind == facts.KindRuntime && culprit.PID == s.process.LivePID()
 }
 
-// chainNext is the first step for the culprit of the chain; "" where there is none.
-func (s *signals) chainNext(id, hop string) string {
-	c := s.chainOf(id, hop)
+// chainNext is the first step for the culprit of the chain that is about a reason; "" where there is none.
+func (s *signals) chainNext(id string, c *facts.Chain) string {
 	culprit := c.Culprit()
 	if culprit == nil || c.First().Kind == facts.KindCall && s.chainCause != id &&
 		(c.Link(facts.KindMount) == nil || id != s.chainSymptom) {

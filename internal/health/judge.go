@@ -3,7 +3,6 @@
 package health
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +32,7 @@ func Judge(f *facts.Facts, moment time.Time, previous *facts.Verdict) *facts.Ver
 		v.ChainEnd = c.Unknown
 		v.Culprit = c.Culprit()
 	}
-	v.Next = nextStep(v, sets)
+	v.Next = nextStep(v, sets, c)
 	v.State = stateOf(v, s)
 	if v.State == facts.StateUnknown {
 		v.NodeReady = previous == nil || previous.NodeReady // as it was last known
@@ -80,7 +79,8 @@ func stateOf(v *facts.Verdict, s *signals) facts.State {
 }
 
 // nextStep returns what to do next: the row's step with this node's own values, the wait chain's, or the page's.
-func nextStep(v *facts.Verdict, sets []*signals) string {
+// c is the chain that is about the reason.
+func nextStep(v *facts.Verdict, sets []*signals, c *facts.Chain) string {
 	if v.Reason == "" {
 		return ""
 	}
@@ -90,7 +90,12 @@ func nextStep(v *facts.Verdict, sets []*signals) string {
 	if r.NodeNext != nil {
 		next = r.NodeNext(s)
 	}
-	next = cmp.Or(next, sets[0].chainNext(r.ID, v.Hop), pageNext(s.f, r, v.Chain))
+	if next == "" {
+		next = sets[0].chainNext(r.ID, c)
+	}
+	if next == "" {
+		next = pageNext(s.f, r, v.Chain)
+	}
 	if h := s.hop; h != nil {
 		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.Name(), next, h.Caution))
 	}

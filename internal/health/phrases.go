@@ -31,7 +31,7 @@ func (l *lines) text(texts ...string) {
 
 // ProbeText describes why a fresh dial failed.
 func ProbeText(p *facts.Probe) string {
-	if p.Stage == facts.StageSettings && p.Cause == facts.CauseTimeout {
+	if p.WaitsForSettings() {
 		return cmp.Or(p.Detail, "connected, and no HTTP/2 SETTINGS came")
 	}
 	return fmt.Sprintf("%s failed: %s", p.Stage, cmp.Or(p.Detail, string(p.Cause)))

@@ -35,16 +35,12 @@ func compare(a, b facts.Active) int {
 }
 
 // provenCause returns the active reason that the chain of waiting proves to be the cause of another one; nil for none.
-func (s *signals) provenCause(active []facts.Active, symptom string) *facts.Active {
+func (s *signals) provenCause(v *facts.Verdict, symptom string) *facts.Active {
 	proven := s.chainCause
 	if proven == "" || !slices.Contains(reasonOf(symptom).CausedBy, proven) {
 		return nil
 	}
-	i := slices.IndexFunc(active, func(a facts.Active) bool { return a.ID == proven })
-	if i < 0 {
-		return nil
-	}
-	return &active[i]
+	return v.ActiveReason(proven)
 }
 
 // holdPrevious keeps the previous primary reason for a moment after it last matched, unless a more severe one matches:
@@ -84,38 +80,38 @@ func rankReasons(v *facts.Verdict, s *signals) {
 	if len(v.Active) == 0 {
 		return
 	}
-	primary := pickPrimary(v.Active, s)
-	primary = keepPrevious(v.Active, primary, s)
+	primary := pickPrimary(v, s)
+	primary = keepPrevious(v, primary, s)
 	v.Active = orderReasons(v.Active, primary)
 	v.Reason = primary.ID
 	v.Hop = primary.Hop
-	v.Symptom = symptomOf(v.Active)
+	v.Symptom = symptomOf(v)
 }
 
 // pickPrimary returns the reason with the highest rank, or its proven cause.
-func pickPrimary(active []facts.Active, s *signals) facts.Active {
-	highest := slices.MinFunc(active, compare)
-	if cause := s.provenCause(active, highest.ID); cause != nil {
+func pickPrimary(v *facts.Verdict, s *signals) facts.Active {
+	highest := slices.MinFunc(v.Active, compare)
+	if cause := s.provenCause(v, highest.ID); cause != nil {
 		return *cause
 	}
 	return highest
 }
 
 // keepPrevious returns the previous primary reason while it is active, as severe as the candidate, and not displaced by it.
-func keepPrevious(active []facts.Active, candidate facts.Active, s *signals) facts.Active {
+func keepPrevious(v *facts.Verdict, candidate facts.Active, s *signals) facts.Active {
 	previous := s.previousPrimary()
 	if previous == nil {
 		return candidate
 	}
-	i := slices.IndexFunc(active, func(a facts.Active) bool { return a.ID == previous.ID })
-	if i < 0 || active[i].Severity != candidate.Severity || s.displaces(active, &candidate, &active[i]) {
+	primary := v.ActiveReason(previous.ID)
+	if primary == nil || primary.Severity != candidate.Severity || s.displaces(v, &candidate, primary) {
 		return candidate
 	}
-	return active[i]
+	return *primary
 }
 
 // displaces reports whether a reason takes the place of the primary one, which is as severe.
-func (s *signals) displaces(active []facts.Active, a, primary *facts.Active) bool {
+func (s *signals) displaces(v *facts.Verdict, a, primary *facts.Active) bool {
 	settle := settleFor
 	if primary.Missed > 0 {
 		settle = holdTime(primary)
@@ -123,7 +119,7 @@ func (s *signals) displaces(active []facts.Active, a, primary *facts.Active) boo
 	if s.age(a.Since) >= settle || reasonOf(a.ID).Layer < reasonOf(primary.ID).Layer {
 		return true
 	}
-	cause := s.provenCause(active, primary.ID)
+	cause := s.provenCause(v, primary.ID)
 	return cause != nil && cause.ID == a.ID
 }
 
@@ -135,13 +131,13 @@ func orderReasons(active []facts.Active, primary facts.Active) []facts.Active {
 }
 
 // symptomOf returns the active symptom that a critical primary reason, the first one, explains; "" for none.
-func symptomOf(active []facts.Active) string {
-	primary := &active[0]
+func symptomOf(v *facts.Verdict) string {
+	primary := &v.Active[0]
 	if primary.Severity != facts.SeverityCritical || slices.Contains(symptoms, primary.ID) {
 		return ""
 	}
 	for _, id := range symptoms {
-		if slices.ContainsFunc(active, func(a facts.Active) bool { return a.ID == id }) {
+		if v.ActiveReason(id) != nil {
 			return id
 		}
 	}

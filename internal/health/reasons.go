@@ -105,8 +105,24 @@ var provenByChain = []string{SystemBusStalled, RuntimeHelperStuck, ShimStuck, Ru
 // Reasons returns the table. The rows are the caller's to read only.
 func Reasons() []Reason { return slices.Clone(table) }
 
+// Lookup returns a row of the table; ok is false for an id that it does not hold.
+func Lookup(id string) (r Reason, ok bool) {
+	i := place(id)
+	if i < 0 {
+		return Reason{}, false
+	}
+	return table[i], true
+}
+
 // place is a reason's place in the table, -1 for an id that it does not hold.
-func place(id string) int { return slices.IndexFunc(table, func(r Reason) bool { return r.ID == id }) }
+func place(id string) int {
+	for i := range table { // a row is large: no copies
+		if table[i].ID == id {
+			return i
+		}
+	}
+	return -1
+}
 
 // Known reports whether the table has a reason of this id.
 func Known(id string) bool { return place(id) >= 0 }

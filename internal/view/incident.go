@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -141,7 +140,7 @@ func reasonEnding(one *incident.Incident, id string) string {
 	var end *incident.Moment
 	for i := range one.Timeline {
 		m := &one.Timeline[i]
-		stillActive := isActive(m.Snapshot, id)
+		stillActive := m.Snapshot.ActiveReason(id) != nil
 		if active && !stillActive {
 			end = m
 		}
@@ -151,10 +150,6 @@ func reasonEnding(one *incident.Incident, id string) string {
 		return ""
 	}
 	return "until +" + float(end.Offset) + ", when " + observation(end.Snapshot)
-}
-
-func isActive(s *facts.Snapshot, id string) bool {
-	return slices.ContainsFunc(s.Active, func(a facts.Active) bool { return a.ID == id })
 }
 
 // observation is what showed that a reason was over.

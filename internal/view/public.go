@@ -118,11 +118,7 @@ func PublicMessage(message string) string {
 }
 
 // reason returns the row of a reason, an empty one for an unknown reason.
-func reason(id string) (found health.Reason) {
-	for _, r := range health.Reasons() {
-		if r.ID == id {
-			found = r
-		}
-	}
-	return found
+func reason(id string) health.Reason {
+	r, _ := health.Lookup(id)
+	return r
 }
