@@ -40,7 +40,8 @@ type webFile struct {
 // webSettings are what the file sets. They do not change.
 type webSettings struct {
 	web.Config
-	version string      // of the files
+	content string      // of the file
+	stamps  string      // of the files that it names
 	tls     *tls.Config // nil: none
 	limiter *rate.Limiter
 }
@@ -104,7 +105,10 @@ func readWebSettings(path string, last *webSettings) (*webSettings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &webSettings{Config: web.Config{
+	if last != nil && last.content == string(content) && last.stamps == fileStamps(&last.TLSConfig) {
+		return last, nil
+	}
+	s := &webSettings{content: string(content), Config: web.Config{
 		TLSConfig:  web.TLSConfig{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS13},
 		HTTPConfig: web.HTTPConfig{HTTP2: true},
 	}}
@@ -112,15 +116,7 @@ func readWebSettings(path string, last *webSettings) (*webSettings, error) {
 		return nil, err
 	}
 	s.TLSConfig.SetDirectory(filepath.Dir(path))
-	s.version = string(content)
-	for _, file := range []string{s.TLSConfig.TLSCertPath, s.TLSConfig.TLSKeyPath, s.TLSConfig.ClientCAs} {
-		if info, err := os.Stat(file); err == nil {
-			s.version += fmt.Sprintf("\n%s %d %s", info.ModTime(), info.Size(), file)
-		}
-	}
-	if last != nil && last.version == s.version {
-		return last, nil
-	}
+	s.stamps = fileStamps(&s.TLSConfig)
 	if err := web.Validate(path); err != nil {
 		return nil, err
 	}
@@ -129,6 +125,17 @@ func readWebSettings(path string, last *webSettings) (*webSettings, error) {
 	}
 	s.tls, err = s.serverTLS()
 	return s, err
+}
+
+// fileStamps identifies the versions of the files that a configuration names.
+func fileStamps(c *web.TLSConfig) string {
+	stamps := ""
+	for _, file := range []string{c.TLSCertPath, c.TLSKeyPath, c.ClientCAs} {
+		if info, err := os.Stat(file); err == nil {
+			stamps += fmt.Sprintf("\n%s %d %s", info.ModTime(), info.Size(), file)
+		}
+	}
+	return stamps
 }
 
 // serverTLS returns the configuration of the server's side, nil without TLS.
