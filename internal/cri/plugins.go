@@ -16,6 +16,8 @@ import (
 )
 
 const (
+	// opPlugins is no operation of the CRI: it has no history and no metric.
+	opPlugins = "plugins"
 	// methodPlugins is containerd's own list of plugins, which it serves on the CRI's socket
 	// too (api/services/introspection/v1/introspection.proto).
 	methodPlugins = "/containerd.services.introspection.v1.Introspection/Plugins"
@@ -45,7 +47,7 @@ func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
 		out, err = parsePlugins(data.Materialize())
 		return err
 	}}
-	err = conn.Invoke(ctx, methodPlugins, &emptypb.Empty{}, a, grpc.MaxCallRecvMsgSize(smallBytes))
+	err = conn.Invoke(ctx, methods[opPlugins], &emptypb.Empty{}, a, grpc.MaxCallRecvMsgSize(smallBytes))
 	return out, err
 }
 

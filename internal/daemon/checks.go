@@ -59,7 +59,7 @@ func (d *Daemon) askStatusBetween(ctx context.Context, due time.Time) {
 	limited, cancel := context.WithDeadline(ctx, due)
 	defer cancel()
 	answer, err := d.client.Status(limited)
-	if err == nil && answer.RuntimeReady.Good() && answer.NetworkReady.Good() {
+	if err == nil && answer.ConditionsGood() {
 		d.statusAnswered(answer)
 	}
 }
@@ -67,7 +67,7 @@ func (d *Daemon) askStatusBetween(ctx context.Context, due time.Time) {
 // statusIsBad reports whether the last call failed, or a condition of the last answer is false.
 func (d *Daemon) statusIsBad() bool {
 	s := d.status.Load()
-	return s.LastErr != nil || s.Answered && (!s.RuntimeReady.Good() || !s.NetworkReady.Good())
+	return s.LastErr != nil || s.Answered && !s.ConditionsGood()
 }
 
 // askStatus makes one of the kubelet's calls. After an error the conditions stay as they
@@ -128,7 +128,6 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 func (d *Daemon) suspected(t time.Time) bool {
 	listed := d.loop.Snapshot().Relist.PhaseStart
 	asked := d.status.Load().InFlightSince
-	return !listed.IsZero() && t.Sub(listed) >= versionAfter ||
-		!asked.IsZero() && t.Sub(asked) >= versionAfter ||
+	return facts.Unanswered(listed, t, versionAfter) || facts.Unanswered(asked, t, versionAfter) ||
 		d.dialer.Last().Stage == facts.StageRPC
 }

@@ -179,9 +179,10 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 		Previous:      last,
 		Ready:         d.loop.Snapshot().Ready,
 	}
-	s.Verdict = *health.Judge(&s.Facts, t, last)
 	if held {
 		s.Verdict = *last
+	} else {
+		s.Verdict = *health.Judge(&s.Facts, t, last)
 	}
 	d.keepCondition(s)
 	d.metrics.Observe(s)
@@ -235,10 +236,10 @@ func alarming(f *facts.Facts, t time.Time) bool {
 // callUnanswered reports whether a list, Status or Version is under way for so long that
 // something may be wrong.
 func callUnanswered(f *facts.Facts, t time.Time) bool {
-	if f.Relist.InFlight != nil && unanswered(f.Relist.InFlight.PhaseStart, t) {
+	if f.Relist.InFlight != nil && facts.Unanswered(f.Relist.InFlight.PhaseStart, t, tick) {
 		return true
 	}
-	return unanswered(f.Status.InFlightSince, t) || unanswered(f.Version.HangsSince, t)
+	return facts.Unanswered(f.Status.InFlightSince, t, tick) || facts.Unanswered(f.Version.HangsSince, t, tick)
 }
 
 // processAlarms reports whether the runtime's process has ended, or was stopped just before t.
@@ -249,9 +250,6 @@ func processAlarms(p *facts.Process, t time.Time) bool {
 func queueAlarms(q *facts.Queue) bool {
 	return q != nil && (q.Length > 0 || !q.Listening)
 }
-
-// unanswered reports whether a call has had no answer for so long that something may be wrong.
-func unanswered(start, t time.Time) bool { return !start.IsZero() && t.Sub(start) >= tick }
 
 // logVerdict logs each change of verdict once. It reports whether it has changed.
 func (d *Daemon) logVerdict(s *facts.Snapshot) bool {

@@ -119,6 +119,9 @@ func (c *Config) settings(k *facts.KubeletProcess, report *facts.Kubelet, config
 // relistsByEvents reports whether the kubelet relies on the runtime's events: EventedPLEG lengthens its relist period up
 // to 1.36.
 func relistsByEvents(k *facts.KubeletProcess, report *facts.Kubelet) bool {
+	if !k.EventedPLEG {
+		return false
+	}
 	lengthened, known := report.RelistsLess()
-	return k.EventedPLEG && (lengthened || !known)
+	return lengthened || !known
 }

@@ -278,23 +278,28 @@ func (s *store) Source() (state facts.Source, ok bool) {
 
 // Run saves until ctx ends, and then returns nil.
 func (s *store) Run(ctx context.Context) error {
-	tick := time.NewTicker(faultSaveEvery)
-	defer tick.Stop()
-	saved := time.Now()
+	timer := time.NewTimer(s.saveInterval())
+	defer timer.Stop()
 	for {
 		select {
-		case <-tick.C:
-			if !s.condition().faulty() && time.Since(saved) < saveEvery {
-				continue
-			}
+		case <-timer.C:
 		case <-s.changed:
 		case <-ctx.Done():
 			s.keep(context.WithoutCancel(ctx), lastSaveTimeout)
 			return nil
 		}
-		saved = time.Now()
 		s.keep(ctx, saveTimeout)
+		timer.Reset(s.saveInterval())
 	}
+}
+
+// saveInterval is the time until the next save. The begin of a fault is a change, which is saved
+// at once.
+func (s *store) saveInterval() time.Duration {
+	if s.condition().faulty() {
+		return faultSaveEvery
+	}
+	return saveEvery
 }
 
 // keep saves once. While an earlier save hangs, the error stays that one's.

@@ -260,6 +260,9 @@ func LastSeen(f *Facts) time.Time {
 	return f.Relist.LastSeen
 }
 
+// ConditionsGood reports whether the last answer had only good conditions.
+func (s *Status) ConditionsGood() bool { return s.RuntimeReady.Good() && s.NetworkReady.Good() }
+
 // Good reports whether the condition was given and is true.
 func (c *Condition) Good() bool { return c != nil && c.Status }
 

@@ -21,6 +21,12 @@ func Earliest(times ...time.Time) time.Time {
 	return first
 }
 
+// Unanswered reports whether a call that began at start has had no answer at t for limit; zero is
+// none under way.
+func Unanswered(start, t time.Time, limit time.Duration) bool {
+	return !start.IsZero() && t.Sub(start) >= limit
+}
+
 // Plus returns the time d after t, zero where t is zero.
 func Plus(t time.Time, d time.Duration) time.Time {
 	if t.IsZero() {

@@ -244,7 +244,7 @@ func (s *signals) ago(t time.Time) string { return facts.Seconds(s.age(t)) }
 
 // unanswered reports whether a call that began at start has had no answer for limit.
 func (s *signals) unanswered(start time.Time, limit time.Duration) bool {
-	return !start.IsZero() && s.age(start) >= limit
+	return facts.Unanswered(start, s.moment, limit)
 }
 
 // Observe returns what the model of the kubelet reads beside the facts.

@@ -12,7 +12,8 @@ const reliableGap = 10 * time.Second
 
 // Starting reports whether there is no success yet, and none of the kubelet's rules has had its full time.
 func Starting(f *facts.Facts, t time.Time, seen Observations) bool {
-	return newMoment(f, t, seen).starting()
+	m := &moment{Observations: seen, f: f, t: t} // no rule is asked
+	return m.starting()
 }
 
 func (m *moment) starting() bool {
@@ -23,7 +24,7 @@ func (m *moment) starting() bool {
 	if !m.AttemptMade && listed.IsZero() || f.UnobservedGap > reliableGap && !m.settled() {
 		return true
 	}
-	if s.Answered && !m.conditionsGood() {
+	if s.Answered && !s.ConditionsGood() {
 		return false // these rules take no time
 	}
 	if !m.settled() && observed < RuntimeDownAfter {
@@ -38,13 +39,11 @@ func (m *moment) starting() bool {
 	return listed.IsZero() || s.LastGood.IsZero()
 }
 
-// conditionsGood reports whether the last Status answer had only good conditions.
-func (m *moment) conditionsGood() bool {
-	return m.f.Status.RuntimeReady.Good() && m.f.Status.NetworkReady.Good()
-}
-
 // Settled reports whether the first relist and the first Status of plegd have ended, or have been in flight for long.
-func Settled(f *facts.Facts, t time.Time) bool { return newMoment(f, t, Observations{}).settled() }
+func Settled(f *facts.Facts, t time.Time) bool {
+	m := &moment{f: f, t: t} // no rule is asked
+	return m.settled()
+}
 
 // settled reports whether the first relist and the first Status have ended, or have been in flight for long.
 func (m *moment) settled() bool {

@@ -46,5 +46,5 @@ func (m *moment) age(t time.Time) time.Duration { return m.t.Sub(t) }
 
 // unanswered reports whether a call that began at start has had no answer for limit.
 func (m *moment) unanswered(start time.Time, limit time.Duration) bool {
-	return !start.IsZero() && m.age(start) >= limit
+	return facts.Unanswered(start, m.t, limit)
 }

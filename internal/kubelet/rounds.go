@@ -82,9 +82,12 @@ func onDemand(f *facts.Facts, last *facts.RelistResult) int {
 // every argument: an estimate that is older does not count.
 func (r *relists) estimate(f *facts.Facts) facts.Modelled {
 	out := f.Modelled
-	seen := facts.LastSeen(f)
 	older := r.older.lastSeen()
 	newer := r.newer.lastSeen()
+	if older.IsZero() && newer.IsZero() {
+		return out
+	}
+	seen := facts.LastSeen(f)
 	late := func(estimate time.Time) time.Time {
 		if k := f.Evidence.Kubelet; k != nil && !estimate.IsZero() {
 			estimate = facts.Later(estimate, k.LastSeen)

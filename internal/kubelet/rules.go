@@ -105,6 +105,6 @@ func lastSeen(f *facts.Facts) time.Time {
 // statusBeforeKubelet reports whether the kubelet has restarted since the last good Status, and had no answer.
 func statusBeforeKubelet(f *facts.Facts, t time.Time) bool {
 	s := &f.Status
-	hangs := !s.InFlightSince.IsZero() && t.Sub(s.InFlightSince) >= StatusHangAfter
+	hangs := facts.Unanswered(s.InFlightSince, t, StatusHangAfter)
 	return f.KubeletStarted.After(s.LastGood) && (s.LastErr != nil || hangs)
 }
