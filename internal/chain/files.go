@@ -181,7 +181,7 @@ func (f *waiting) backingOf(mount proc.Mount) (file string, below proc.Mount, ok
 // mountOf returns the mount that a thread waits for: that of the descriptor of its
 // system call, else the only one whose server it may wait for.
 func (f *waiting) mountOf(t thread) (path string, mount proc.Mount, ok bool) {
-	if f.mounts == nil {
+	if f.mounts == nil && f.mountsErr == nil {
 		f.mounts, f.mountsErr = f.table.Mounts(context.Background(), f.pid)
 	}
 	fd := t.call.FD()
@@ -285,11 +285,11 @@ func (f *waiting) openWait(t thread) {
 // leaseWait adds the holders of the leases that are to be given up, as of a file that is opened
 // or executed: those of the lock's file are not shown of a waiting thread.
 func (f *waiting) leaseWait(t thread) {
-	b, err := proc.ReadFile(f.procfs, "locks")
+	locks, err := proc.ReadLocks(f.procfs)
 	f.unseenIf("/proc/locks", err)
 	out := wait{state: facts.LinkLocked, evidence: fmt.Sprintf("thread %d waits for the lease of a file", t.PID)}
 	holders := map[int]bool{}
-	for _, lease := range proc.ParseLocks(b) {
+	for _, lease := range locks {
 		if lease.Breaking && lease.PID > 0 {
 			holders[lease.PID] = true
 			out.next = lease.PID
@@ -328,9 +328,9 @@ func (f *waiting) polledLease() {
 // fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
 // wait for a lock of an open file stands there without a process: threads show the file.
 func (f *waiting) fileLocks(ctx context.Context) {
-	b, err := proc.ReadFile(f.procfs, "locks")
+	locks, err := proc.ReadLocks(f.procfs)
 	f.unseenIf("/proc/locks", err)
-	waits := slices.DeleteFunc(proc.ParseLocks(b), func(l proc.Lock) bool {
+	waits := slices.DeleteFunc(locks, func(l proc.Lock) bool {
 		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || f.lockPath(l) == "")
 	})
 	p := cmp.Or(f.symptom.Locked, &facts.Process{})

@@ -36,11 +36,6 @@ type connection struct {
 
 func (c connection) text() string { return "socket " + cmp.Or(c.name, "without a name") }
 
-// isLog reports whether a socket is one to which logs are written: no answer is awaited.
-func (c connection) isLog() bool {
-	return strings.HasPrefix(c.name, "/run/systemd/journal/") || c.name == "/dev/log" || strings.Contains(c.name, "syslog")
-}
-
 // connections returns the connected sockets of the process, by inode.
 func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 	out := map[uint32]connection{}
@@ -96,7 +91,7 @@ const (
 // queueWaitOf compares two looks at a socket.
 func queueWaitOf(first, last connection) queueWait {
 	switch {
-	case last.isLog() || last.remote || first.peer != last.peer:
+	case proc.IsLogSocket(last.name) || last.remote || first.peer != last.peer:
 		return noQueueWait
 	case last.server && last.sent < fullBuffer:
 		// It is the server's end: a client that reads late holds up nobody until there is no
@@ -266,7 +261,7 @@ func (f *waiting) servers(ctx context.Context) (names map[int]string, remote []s
 	for _, inode := range slices.Sorted(maps.Keys(f.last.sockets)) {
 		c := f.last.sockets[inode]
 		switch {
-		case c.isLog() || c.server || c.name == "":
+		case proc.IsLogSocket(c.name) || c.server || c.name == "":
 		case c.remote:
 			remote = append(remote, c.text())
 		case c.peer != 0:

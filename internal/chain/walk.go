@@ -11,7 +11,6 @@ package chain
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -318,11 +317,11 @@ const missingPrivilege = "CAP_SYS_PTRACE"
 // unseenIf notes that something of the process could not be read: its waits are not all known.
 func (f *waiting) unseenIf(what string, err error) {
 	outcome := proc.OutcomeOf(err)
-	switch {
-	case outcome == "" || outcome == proc.Absent:
-	case outcome == proc.Denied || errors.Is(err, proc.ErrHidden):
+	switch outcome {
+	case "", proc.Absent:
+	case proc.Denied:
 		f.unseen = what + ": denied (" + missingPrivilege + ")"
-	case outcome == proc.Failed:
+	case proc.Failed:
 		f.unseen = fmt.Sprintf("%s: %v", what, err)
 	default:
 		f.unseen = what + ": " + string(outcome)

@@ -271,7 +271,7 @@ func (c *childrenSource) isFrozen(pid int) bool {
 // awaitsExec reports whether a thread in D waits until its child has begun another program: then
 // the child is what does not get on, and is a helper.
 func (c *childrenSource) awaitsExec(pid, tid int) bool {
-	return proc.AwaitsExec(c.table.Place(pid, tid).Channel)
+	return proc.AwaitsExec(proc.Channel(c.procfs, pid, tid))
 }
 
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that

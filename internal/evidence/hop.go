@@ -95,12 +95,7 @@ func (h *hop) nameOf(id proc.ID) (command, unit string) {
 		command, _, _ = strings.Cut(args[0], " ")
 		command = strings.ToValidUTF8(command[:min(len(command), 100)], "?")
 	}
-	for name := range strings.SplitSeq(proc.ParseCgroups([]byte(h.cgroupOf(id.PID))).Main(), "/") {
-		if strings.HasSuffix(name, ".service") {
-			unit = name
-		}
-	}
-	return command, unit
+	return command, proc.ParseCgroups([]byte(h.cgroupOf(id.PID))).Service()
 }
 
 // facts stores the last samples of a hop behind the runtime, if it has a socket, and the

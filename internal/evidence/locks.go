@@ -16,7 +16,6 @@ const (
 	// startDuration is the longest start of a runtime: a snapshotter's database is opened after
 	// the socket.
 	startDuration = 5 * time.Minute
-	maxLocks      = 1 << 20 // bytes of /proc/locks
 )
 
 // lockWait returns a file lock that the process of a sample waits for; nil for none, and while
@@ -28,9 +27,8 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 		p.lockFile = ""
 		return nil
 	}
-	b, err := proc.Read(p.hop.procfs+"/locks", maxLocks)
+	locks, err := proc.ReadLocks(p.hop.procfs)
 	p.unread.add("file locks", err)
-	locks := proc.ParseLocks(b)
 	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
 	if len(waits) == 0 && p.mayPoll(v) {
 		waits = p.databaseLocks(ctx, v.PID, locks)

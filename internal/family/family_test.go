@@ -16,7 +16,7 @@ const (
 func identity(comm, exe string) proc.Identity {
 	return proc.Identity{
 		Process: proc.Process{PID: 9, PPID: 1, Comm: comm}, Exe: exe, UIDs: []int{0, 0, 0, 0}, PIDDepth: 1,
-		MountNS: "mnt:[1]", UserNS: "user:[1]", PIDNS: "pid:[1]", NetNS: "net:[1]",
+		MountNS: "mnt:[1]", UserNS: "user:[1]", PIDNS: "pid:[1]",
 		Cgroups: proc.Cgroups{"": "/system.slice/" + comm + ".service"}, Unread: map[proc.Proof]error{},
 	}
 }

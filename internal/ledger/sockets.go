@@ -71,7 +71,7 @@ func (p *pass) keepSocket(what kind, s proc.Socket) *obligation {
 // resolveUnread finds who has sent what is not read, and who does not read it. A server waits
 // for a client that reads late only when no more can be sent.
 func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Socket, family *family) {
-	if isLog(sender.Name) || isLog(o.socket.Name) {
+	if proc.IsLogSocket(sender.Name) || proc.IsLogSocket(o.socket.Name) {
 		return
 	}
 	isServer := sender.Name != "" && !isPluginSocket(sender.Name)
@@ -88,16 +88,16 @@ func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Soc
 	}
 	o.name = sender.Name + o.socket.Name // one of the two has none
 	o.evidence = fmt.Sprintf("%d bytes that it has sent wait unread at the other end of socket %s", o.amount, o.name)
-	p.resolveDebtor(ctx, o, o.socket.Inode)
+	p.resolveDebtor(ctx, o)
 }
 
 // resolveUnaccepted finds whose connections wait at a listener, and whose it is. That of the
 // runtime has a reason of its own.
 func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, family *family) {
 	if o.debtor == 0 {
-		p.resolveDebtor(ctx, o, o.socket.Inode)
+		p.resolveDebtor(ctx, o)
 	}
-	if slices.Contains(p.pids, o.debtor) || isLog(o.socket.Name) || family.listeners >= maxListeners {
+	if slices.Contains(p.pids, o.debtor) || proc.IsLogSocket(o.socket.Name) || family.listeners >= maxListeners {
 		o.waiter = 0
 		return
 	}
@@ -115,9 +115,9 @@ func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, family *fam
 	o.evidence = fmt.Sprintf("its connection is not accepted at socket %s, where %d wait", o.socket.Name, o.amount)
 }
 
-// resolveDebtor finds the process that has a socket.
-func (p *pass) resolveDebtor(ctx context.Context, o *obligation, inode uint32) {
-	holder, err := p.Table.Holder(ctx, inode)
+// resolveDebtor finds the process that has the socket of an obligation.
+func (p *pass) resolveDebtor(ctx context.Context, o *obligation) {
+	holder, err := p.Table.Holder(ctx, o.socket.Inode)
 	o.debtor = holder.PID
 	if err != nil || holder.PID == o.waiter || holder.Kind() == proc.KindKubelet {
 		o.debtor = 0
@@ -127,11 +127,6 @@ func (p *pass) resolveDebtor(ctx context.Context, o *obligation, inode uint32) {
 // isPluginSocket reports whether a server sends requests over its socket, and waits for the clients'
 // answers: the node resource interface does.
 func isPluginSocket(name string) bool { return slices.Contains(strings.Split(name, "/"), "nri") }
-
-// isLog reports whether a socket is one to which logs are written: nobody waits for its reader.
-func isLog(name string) bool {
-	return strings.HasPrefix(name, "/run/systemd/journal/") || name == "/dev/log" || strings.Contains(name, "syslog")
-}
 
 // family finds the sockets of the runtime, the hops behind it and their shims. It reads the
 // descriptors once in a pass, and only when something is owed.

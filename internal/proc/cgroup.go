@@ -141,11 +141,26 @@ func (t CgroupTree) Up(m Cgroups, controller string) iter.Seq2[string, string] {
 	}
 }
 
+// Service returns the systemd service of the cgroup, the innermost one; "" for none.
+func (m Cgroups) Service() string {
+	service := ""
+	for part := range strings.SplitSeq(m.Main(), "/") {
+		if strings.HasSuffix(part, ".service") {
+			service = part
+		}
+	}
+	return service
+}
+
 // Frozen reports whether a process in these cgroups is frozen, and by which level: the
 // topmost one that has to be thawed. To thaw a level below a frozen one has no effect. In
 // v1 FREEZING lasts while one of the processes waits for a disk: the others are frozen.
 func (t CgroupTree) Frozen(m Cgroups) (path string, frozen bool) {
-	for _, controller := range []string{"freezer", ""} {
+	controllers := []string{""}
+	if hierarchy, _ := m.v1("freezer"); hierarchy != "" {
+		controllers = []string{"freezer", ""}
+	}
+	for _, controller := range controllers {
 		for dir, level := range t.Up(m, controller) {
 			b, _ := ReadFile(dir, "freezer.state") // v1; without a file there is no freezer
 			state := strings.TrimSpace(string(b))

@@ -143,6 +143,12 @@ type Lock struct {
 	Holder   int    // of a wait: the process that has the lock, 0 where that is not known
 }
 
+// ReadLocks reads /proc/locks.
+func ReadLocks(procfs string) ([]Lock, error) {
+	b, err := ReadFile(procfs, "locks")
+	return ParseLocks(b), err
+}
+
 // ParseLocks decodes /proc/locks, or the locks in a fdinfo. The waits for a lock stand below
 // it, also one that waits behind another. An invalid line is left out.
 //

@@ -25,9 +25,9 @@ type Identity struct {
 	Exe string
 	// ExeOnNode reports whether that path is the same file in the mount namespace of pid 1.
 	ExeOnNode bool
-	// MountNS, UserNS, PIDNS and NetNS name the namespaces: "mnt:[4026531841]".
-	MountNS, UserNS, PIDNS, NetNS string
-	Cgroups                       Cgroups
+	// MountNS, UserNS and PIDNS name the namespaces: "mnt:[4026531841]".
+	MountNS, UserNS, PIDNS string
+	Cgroups                Cgroups
 
 	Unread map[Proof]error
 }
@@ -43,7 +43,6 @@ const (
 	ProofMountNS Proof = "mount namespace"
 	ProofUserNS  Proof = "user namespace"
 	ProofPIDNS   Proof = "pid namespace"
-	ProofNetNS   Proof = "network namespace"
 	ProofCgroup  Proof = "cgroup"
 )
 
@@ -66,7 +65,6 @@ func (t *Table) Identify(ctx context.Context, pid int) (Identity, error) {
 	id.MountNS = id.link(ProofMountNS, t.ProcFS, "ns/mnt")
 	id.UserNS = id.link(ProofUserNS, t.ProcFS, "ns/user")
 	id.PIDNS = id.link(ProofPIDNS, t.ProcFS, "ns/pid")
-	id.NetNS = id.link(ProofNetNS, t.ProcFS, "ns/net")
 	id.Exe = id.link(ProofExe, t.ProcFS, "exe")
 	id.ExeOnNode = t.exeOnNode(ctx, id)
 	reread, err := t.Alive(pid)

@@ -79,6 +79,12 @@ func EachSocket(ctx context.Context, states uint32, found func(Socket)) error {
 	return nil
 }
 
+// IsLogSocket reports whether logs are written to a unix socket of a name: no answer is awaited,
+// and nobody waits for its reader.
+func IsLogSocket(name string) bool {
+	return strings.HasPrefix(name, "/run/systemd/journal/") || name == "/dev/log" || strings.Contains(name, "syslog")
+}
+
 // UnixSockets returns the unix sockets of EachSocket by their inodes.
 func UnixSockets(ctx context.Context, states uint32) (map[uint32]Socket, error) {
 	all := map[uint32]Socket{}

@@ -44,15 +44,20 @@ type Place struct {
 // the system call has the outcome.
 func (t *Table) Place(pid, tid int) Place {
 	dir := Path(t.ProcFS, pid, "task")
-	place := Place{}
-	channel, _ := Read(Path(dir, tid, "wchan"), maxWchan) // of one that has ended there is none
-	if string(channel) != "0" {
-		place.Channel = string(channel)
-	}
+	place := Place{Channel: Channel(t.ProcFS, pid, tid)}
 	line, err := t.ReadSlow(Path(dir, tid, "syscall"), maxSyscall)
 	place.Call = ParseSyscall(line)
 	place.Unread = err
 	return place
+}
+
+// Channel returns the kernel function in which a thread waits, "" where it is not known.
+func Channel(procfs string, pid, tid int) string {
+	channel, _ := Read(Path(Path(procfs, pid, "task"), tid, "wchan"), maxWchan) // of one that has ended there is none
+	if string(channel) == "0" {
+		return ""
+	}
+	return string(channel)
 }
 
 // IsIdle reports whether the thread waits for work; true where nothing is known.

@@ -136,19 +136,8 @@ func (k *Process) read(ctx context.Context, p proc.Process) *settings {
 	found.Started = proc.StartedAt(time.Now(), proc.Uptime(), p.Start)
 	found.StartTicks = p.Start
 	cgroup, _ := proc.ReadFile(proc.Path(k.ProcFS, p.PID, "cgroup")) // without it there is no unit
-	found.Unit = unit(proc.ParseCgroups(cgroup).Main())
+	found.Unit = proc.ParseCgroups(cgroup).Service()
 	return &found
-}
-
-// unit returns the systemd unit of a cgroup, "" for none.
-func unit(path string) string {
-	out := ""
-	for part := range strings.SplitSeq(path, "/") {
-		if strings.HasSuffix(part, ".service") {
-			out = part
-		}
-	}
-	return out
 }
 
 // watched reports whether a kubelet is that of the watched runtime. kubelets is how many
