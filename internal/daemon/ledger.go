@@ -8,27 +8,28 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/ledger"
 )
 
 // keepLedger looks for what the runtime is owed, until ctx ends, and then returns nil. A pass that
 // hangs in a read of /proc keeps nothing from ending.
 func (d *Daemon) keepLedger(ctx context.Context) error {
-	var pass bounded.Slot[[]facts.Finding]
+	var pass bounded.Slot[ledger.Result]
 	var due time.Time
 	failure := ""
 	return d.pace.each(ctx, func() {
 		if pass.Busy() || time.Now().Before(due) {
 			return
 		}
-		found, err := pass.Do(ctx, roundTimeout, func(ctx context.Context) ([]facts.Finding, error) {
+		result, err := pass.Do(ctx, roundTimeout, func(ctx context.Context) (ledger.Result, error) {
 			return d.ledger.Pass(ctx), nil
 		})
 		if err != nil && ctx.Err() == nil && err.Error() != failure {
 			failure = err.Error()
 			d.log.Error("what the runtime is owed cannot be followed", zap.Error(err))
 		}
-		d.publishFindings(found)
-		due = time.Now().Add(d.ledger.Next())
+		d.publishFindings(result.Findings)
+		due = time.Now().Add(result.Next)
 	})
 }
 

@@ -110,8 +110,32 @@ func New(o Options) *Ledger {
 	}
 }
 
-// Next is how long to wait until the next pass.
-func (l *Ledger) Next() time.Duration {
+// Result is what a pass has found.
+type Result struct {
+	Findings []facts.Finding // the oldest first
+	Next     time.Duration   // until the next pass
+}
+
+// Pass looks for obligations, and returns what those lead to that are old enough.
+func (l *Ledger) Pass(ctx context.Context) Result {
+	limited, cancel := context.WithTimeout(ctx, passTimeout)
+	defer cancel()
+	p := &pass{Ledger: l, moment: l.Clock(), pids: l.livePIDs(), seen: map[identity]bool{}}
+	if len(p.pids) == 0 {
+		clear(l.owed)
+		return Result{Next: interval}
+	}
+	p.sockets(limited)
+	p.processes(limited)
+	p.pipes(limited)
+	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
+	l.passed = true
+	l.publishAges(p)
+	return Result{Findings: p.findings(ctx), Next: l.next()}
+}
+
+// next is how long to wait until the next pass.
+func (l *Ledger) next() time.Duration {
 	if l.isUrgent() {
 		return owedInterval
 	}
@@ -127,24 +151,6 @@ func (l *Ledger) isUrgent() bool {
 		}
 	}
 	return false
-}
-
-// Pass looks for obligations, and returns what those lead to that are old enough.
-func (l *Ledger) Pass(ctx context.Context) []facts.Finding {
-	limited, cancel := context.WithTimeout(ctx, passTimeout)
-	defer cancel()
-	p := &pass{Ledger: l, moment: l.Clock(), pids: l.livePIDs(), seen: map[identity]bool{}}
-	if len(p.pids) == 0 {
-		clear(l.owed)
-		return nil
-	}
-	p.sockets(limited)
-	p.processes(limited)
-	p.pipes(limited)
-	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
-	l.passed = true
-	l.publishAges(p)
-	return p.findings(ctx)
 }
 
 // Ages returns since when each obligation exists that is old and was not there before plegd: what a

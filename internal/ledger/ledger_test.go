@@ -79,7 +79,7 @@ func TestKilled(t *testing.T) {
 			})
 			l.Pass(t.Context())
 			now = now.Add(tt.later)
-			found := l.Pass(t.Context())
+			found := l.Pass(t.Context()).Findings
 			culprit := 0
 			for _, f := range found {
 				if f.Reason == shimStuck && f.Chain.Links[0].PID == 20 {

@@ -89,7 +89,7 @@ func TestObligations(t *testing.T) {
 				b.begun = l.Ages()
 				l = b.ledger()
 			}
-			checkFinding(t, l.Pass(t.Context()), tt.reason, peer.pid)
+			checkFinding(t, l.Pass(t.Context()).Findings, tt.reason, peer.pid)
 		})
 	}
 }
@@ -162,7 +162,7 @@ func TestPipesOfStrangers(t *testing.T) {
 			l := b.ledger()
 			l.Pass(t.Context())
 			b.now = b.now.Add(31 * time.Second)
-			checkFinding(t, l.Pass(t.Context()), tt.reason, pid)
+			checkFinding(t, l.Pass(t.Context()).Findings, tt.reason, pid)
 			_ = w.Close()
 		})
 	}
