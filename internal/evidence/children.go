@@ -283,7 +283,12 @@ func (c *childrenSource) stuckThread(pid int) (string, int) {
 		if t.State == 'D' && !c.awaitsExec(pid, t.PID) {
 			return "D", t.PID
 		}
-		if t.State == 'S' && !c.table.Place(pid, t.PID).IsIdle() {
+		if t.State != 'S' {
+			continue
+		}
+		place := c.table.Place(pid, t.PID)
+		c.unread.add("system calls of shims", place.Unread)
+		if !place.IsIdle() {
 			return "S", t.PID
 		}
 	}

@@ -111,9 +111,7 @@ func (t *threads) sample(id proc.ID, v *facts.Process, unread unread) error {
 	}
 	v.Blocked = blocked(byID, v.At, func(tid int) proc.Place {
 		place := t.table.Place(id.PID, tid)
-		if errors.Is(place.Unread, proc.Denied) {
-			unread.add("system calls", place.Unread)
-		}
+		unread.add("system calls", place.Unread)
 		return place
 	})
 	t.rates(sum, v)

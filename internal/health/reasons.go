@@ -73,6 +73,9 @@ type Reason struct {
 	Suppresses []string
 	// CausedBy are the reasons that take this one's place as the primary one once the chain of waiting proves them.
 	CausedBy []string
+	// Reads are the sources of evidence without which this reason, or its cause, may be another one: the evidence
+	// names what they could not read.
+	Reads []string
 	// OnHops is true where the reason holds for each hop of the CRI call path, not for the runtime alone.
 	OnHops bool
 	// Gradual is true for a reason that grows over hours and shows in every list: sampling the
@@ -140,6 +143,7 @@ var table = withPages([]Reason{
 		Match:         frozen,
 		NodeNext:      (*signals).frozenNext,
 		OnHops:        true,
+		Reads:         []string{"process"},
 	},
 	{
 		ID:            RuntimeThrottled,
@@ -148,6 +152,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.nodeLate },
 		Match:         throttled,
 		OnHops:        true,
+		Reads:         []string{"cgroup"},
 	},
 	{
 		ID:            RuntimeMemoryLimited,
@@ -156,6 +161,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         memoryLimited,
 		OnHops:        true,
+		Reads:         []string{"cgroup"},
 	},
 	{
 		ID:            RuntimeStorageStall,
@@ -164,6 +170,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         storageStalled,
 		OnHops:        true,
+		Reads:         []string{"process", "storage"},
 	},
 	{
 		ID:            RuntimeStorageLocked,
@@ -172,6 +179,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         storageLocked,
 		OnHops:        true,
+		Reads:         []string{"process"},
 	},
 	{
 		ID:            RuntimeStarved,
@@ -180,6 +188,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.nodeLate },
 		Match:         starved,
 		OnHops:        true,
+		Reads:         []string{"process", "cgroup"},
 	},
 	{
 		ID:            RuntimeThreadStuck,
@@ -188,6 +197,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         threadStuck,
 		OnHops:        true,
+		Reads:         []string{"process"},
 	},
 	{
 		ID:            KernelLimitReached,
@@ -196,6 +206,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.nodeLate },
 		Match:         kernelLimits,
 		OnHops:        true,
+		Reads:         []string{"process", "cgroup", "storage"},
 	},
 	{
 		ID:         AcceptFDExhausted,
@@ -206,6 +217,7 @@ var table = withPages([]Reason{
 		OnHops:     true,
 		Suppresses: []string{FDsRunningOut},
 		CausedBy:   provenByChain,
+		Reads:      []string{"process", "queue"},
 	},
 	{
 		ID:       RuntimeSocketTakenOver,
@@ -221,6 +233,7 @@ var table = withPages([]Reason{
 		Match:    socketMissing,
 		NodeNext: (*signals).endNext,
 		OnHops:   true,
+		Reads:    []string{"process", "queue", "listener"},
 	},
 	{
 		ID:       RuntimeNotListening,
@@ -229,6 +242,7 @@ var table = withPages([]Reason{
 		Match:    notListening,
 		NodeNext: (*signals).endNext,
 		OnHops:   true,
+		Reads:    []string{"process", "queue", "listener"},
 	},
 	{
 		ID:       RuntimeSocketPermissionDenied,
@@ -243,6 +257,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.relistsSlow },
 		Match:         socketUnlinked,
 		OnHops:        true,
+		Reads:         []string{"process", "queue", "listener"},
 	},
 	{
 		ID:       AcceptStalled,
@@ -250,6 +265,7 @@ var table = withPages([]Reason{
 		Severity: facts.SeverityCritical,
 		Match:    acceptStalled,
 		OnHops:   true,
+		Reads:    []string{"process", "queue", "listener"},
 	},
 	{
 		ID:       CRIPluginNotLoaded,
@@ -287,6 +303,7 @@ var table = withPages([]Reason{
 		Match:    unresponsive,
 		OnHops:   true,
 		CausedBy: provenByChain,
+		Reads:    callSources,
 	},
 	{
 		ID:       RuntimeListStall,
@@ -294,6 +311,7 @@ var table = withPages([]Reason{
 		Severity: facts.SeverityCritical,
 		Match:    listStall,
 		CausedBy: provenByChain,
+		Reads:    callSources,
 	},
 	{
 		ID:       ListResponseTooLarge,
@@ -307,12 +325,14 @@ var table = withPages([]Reason{
 		Severity: facts.SeverityCritical,
 		Match:    notReady,
 		CausedBy: provenByChain,
+		Reads:    callSources,
 	},
 	{
 		ID:       NodeStatusStalled,
 		Layer:    LayerCalls,
 		Severity: facts.SeverityWarning,
 		Match:    nodeStatusStalled,
+		Reads:    callSources,
 	},
 	{
 		ID:            NetworkNotReady,
@@ -333,6 +353,7 @@ var table = withPages([]Reason{
 		Severity:      facts.SeverityWarning,
 		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         storageFull,
+		Reads:         []string{"storage"},
 	},
 	{
 		ID:            ShimStuck,
@@ -340,6 +361,7 @@ var table = withPages([]Reason{
 		Severity:      facts.SeverityWarning,
 		CriticalWhile: (*signals).holdsUpCalls,
 		Match:         shimStuck,
+		Reads:         []string{"children"},
 	},
 	{
 		ID:            RuntimeHelperStuck,
@@ -347,6 +369,7 @@ var table = withPages([]Reason{
 		Severity:      facts.SeverityWarning,
 		CriticalWhile: (*signals).helperHoldsUp,
 		Match:         helperStuck,
+		Reads:         []string{"children"},
 	},
 	{
 		ID:            RuntimePeerStuck,
@@ -354,6 +377,7 @@ var table = withPages([]Reason{
 		Severity:      facts.SeverityWarning,
 		CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Match:         peerStuck,
+		Reads:         []string{"process", "children"},
 	},
 	{
 		ID:            PodInspectionStall,
@@ -362,6 +386,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.inspectionsHang },
 		Match:         inspectionStall,
 		CausedBy:      provenByChain,
+		Reads:         callSources,
 	},
 	{
 		ID:       PodStartsFailing,
@@ -369,6 +394,7 @@ var table = withPages([]Reason{
 		Severity: facts.SeverityWarning,
 		Match:    podStartsFailing,
 		CausedBy: provenByChain,
+		Reads:    callSources,
 	},
 	{
 		ID:            RelistSlow,
@@ -377,6 +403,7 @@ var table = withPages([]Reason{
 		CriticalWhile: (*signals).relistRuleFails,
 		Match:         relistSlow,
 		CausedBy:      provenByChain,
+		Reads:         callSources,
 	},
 	{
 		ID:       FDsRunningOut,
@@ -409,18 +436,21 @@ var table = withPages([]Reason{
 		Layer:    LayerKubelet,
 		Severity: facts.SeverityCritical,
 		Match:    kubeletStalled,
+		Reads:    []string{"kubelet_process"},
 	},
 	{
 		ID:       KubeletDown,
 		Layer:    LayerKubelet,
 		Severity: facts.SeverityCritical,
 		Match:    kubeletDown,
+		Reads:    []string{"kubelet_process"},
 	},
 	{
 		ID:       KubeletDisconnected,
 		Layer:    LayerKubelet,
 		Severity: facts.SeverityCritical,
 		Match:    kubeletDisconnected,
+		Reads:    []string{"kubelet_api"},
 	},
 	{
 		ID:       NodePaused,
@@ -439,6 +469,7 @@ var table = withPages([]Reason{
 		Layer:    LayerCalls,
 		Severity: facts.SeverityCritical,
 		Fallback: unknown,
+		Reads:    callSources,
 	},
 	{
 		ID:       Starting,
