@@ -143,7 +143,6 @@ var table = withPages([]Reason{
 		Match:         frozen,
 		NodeNext:      (*signals).frozenNext,
 		OnHops:        true,
-		Reads:         []string{"process"},
 	},
 	{
 		ID:            RuntimeThrottled,

@@ -1,0 +1,161 @@
+//go:build e2e
+
+package hostile
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/test/lab"
+)
+
+// symptoms are the reasons that name no cause, and those that a busy machine has beside a test.
+var symptoms = []string{
+	"RuntimeUnresponsive", "RuntimeListStall", "RuntimeNotReady", "NodeStatusStalled", "RelistSlow", "NodePressure", "RuntimeStarved",
+}
+
+// TestDenied denies plegd what a security module, a missing capability or another /proc denies,
+// beside a call that hangs and beside a stopped runtime. plegd says what it could not read, names
+// what it still sees, and no other cause.
+func TestDenied(t *testing.T) {
+	lab.RequireRoot(t)
+	t.Parallel()
+	const noPtrace = `exec setpriv --bounding-set -sys_ptrace "$@"`
+	cases := map[string]struct {
+		deny    []string // the command that plegd is run by; the name of a directory comes before it
+		unread  string   // in the evidence of the call that hangs
+		stopped string   // the reason beside a stopped runtime
+	}{
+		"no capability": {
+			deny:    []string{"sh", "-c", noPtrace},
+			unread:  "process: descriptors (denied)",
+			stopped: "RuntimeFrozen",
+		},
+		"processes are hidden": {
+			deny:    []string{"unshare", "-m", "sh", "-c", `mount -t proc -o hidepid=ptraceable plegd "$0" && ` + noPtrace},
+			unread:  "process (no sample)",
+			stopped: "RuntimeUnresponsive",
+		},
+		"links are refused": {
+			deny:    []string{"/proc/self/exe"},
+			unread:  "descriptors (denied)",
+			stopped: "RuntimeFrozen",
+		},
+	}
+	for name, tt := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, rt := startDenied(t, tt.deny)
+			simulate(t, "failpoints", "--socket="+rt.socket, "ListContainers=hang")
+			s := p.await("what could not be read", func(s lab.Status) bool {
+				return s.Reason == "RuntimeListStall" && strings.Contains(unreadOf(s), tt.unread)
+			})
+			checkCauses(t, s, "RuntimeListStall")
+			simulate(t, "failpoints", "--socket="+rt.socket, "")
+			p.awaitReason()
+			lab.Freeze(t, rt.cmd.Process.Pid)
+			checkCauses(t, p.awaitReason(tt.stopped), tt.stopped)
+			lab.Thaw(t, rt.cmd.Process.Pid)
+			p.awaitReason()
+		})
+	}
+	t.Logf("%d denials, two faults each", len(cases))
+}
+
+// simulated is a runtime in a process of its own.
+type simulated struct {
+	socket string
+	cmd    *exec.Cmd
+}
+
+// startDenied starts a runtime, and plegd beside the node's /proc by a command that denies it
+// something. The command's first argument is a directory, where /proc may be mounted.
+func startDenied(t *testing.T, deny []string) (*plegd, simulated) {
+	t.Helper()
+	dir := lab.Dir(t)
+	rt := simulated{socket: filepath.Join(dir, "runtime.sock")}
+	rt.cmd = exec.Command(lab.Binary(t), "simulate", "--socket="+rt.socket, "--pods=5")
+	lab.StartCommand(t, rt.cmd)
+	procfs := filepath.Join(dir, "mounted")
+	lab.Must(t, os.Mkdir(procfs, 0o755))
+	used := procfs
+	if deny[0] != "unshare" {
+		used = "/proc"
+	}
+	p := start(t, rt.socket, prepared(func(c *exec.Cmd) {
+		program, err := exec.LookPath(deny[0])
+		lab.Must(t, err)
+		c.Args = append(append(slices.Clone(deny), procfs, c.Path), c.Args[1:]...)
+		c.Path = program
+		c.Env = append(c.Env, denyLinksEnv+"=1")
+	}, "--path.procfs="+used, "--path.sysfs=/sys"))
+	p.awaitReason()
+	return p, rt
+}
+
+// simulate runs a short command of the simulated runtime.
+func simulate(t *testing.T, args ...string) {
+	t.Helper()
+	run(t, append([]string{"simulate"}, args...)...)
+}
+
+// unreadOf is what the evidence of the primary reason says about what could not be read.
+func unreadOf(s lab.Status) string {
+	for _, r := range s.Reasons {
+		for _, line := range r.Evidence {
+			if r.ID == s.Reason && strings.HasPrefix(line, "could not be read: ") {
+				return line
+			}
+		}
+	}
+	return ""
+}
+
+// checkCauses requires that no other cause is named.
+func checkCauses(t *testing.T, s lab.Status, want string) {
+	t.Helper()
+	t.Logf("%s; %s", describe(s), unreadOf(s))
+	for _, r := range s.Reasons {
+		if r.ID != want && !slices.Contains(symptoms, r.ID) {
+			t.Errorf("a false cause is named: %s, %q", r.ID, r.Evidence)
+		}
+	}
+}
+
+// denyLinksEnv makes the test binary run a command that may read no symbolic link.
+const denyLinksEnv = "PLEGD_TEST_DENY_LINKS"
+
+// denyLinksMain runs the command after the first argument in place of the test binary, below a
+// seccomp filter by which readlinkat(2) is denied.
+func denyLinksMain() error {
+	runtime.LockOSThread()
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the system call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_READLINKAT},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EACCES)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err != nil {
+		return err
+	}
+	err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
+	if err != nil {
+		return err
+	}
+	if len(os.Args) < 3 {
+		return errors.New("no command")
+	}
+	return syscall.Exec(os.Args[2], os.Args[2:], os.Environ())
+}
