@@ -37,7 +37,7 @@ func (d *Daemon) completeFacts(f *facts.Facts, t time.Time, held bool) {
 	k := &d.kubelet
 	d.addRestored(f)
 	process := f.Evidence.KubeletProcess
-	d.cfg.settings(process, f.Evidence.Kubelet, &f.Config)
+	d.cfg.settings(&f.Evidence, &f.Config)
 	if f.Config.RPCTimeout != k.timeout {
 		k.timeout = f.Config.RPCTimeout
 		d.client.SetRPCTimeout(k.timeout)
@@ -87,10 +87,8 @@ func (d *Daemon) followKubelet(process *facts.KubeletProcess) {
 
 // settings takes over the kubelet's settings as far as they are known: a flag that the
 // user gave wins.
-func (c *Config) settings(k *facts.KubeletProcess, report *facts.Kubelet, config *facts.Config) {
-	if k == nil {
-		k = &facts.KubeletProcess{}
-	}
+func (c *Config) settings(e *facts.Evidence, config *facts.Config) {
+	k := cmp.Or(e.KubeletProcess, &facts.KubeletProcess{})
 	config.From = map[string]string{}
 	assumed := "default"
 	if k.Problem != "" {
@@ -108,7 +106,7 @@ func (c *Config) settings(k *facts.KubeletProcess, report *facts.Kubelet, config
 		return value
 	}
 	config.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", facts.SettingRequestTimeout, k.RequestTimeout)
-	if config.GenericPeriod == 0 && relistsByEvents(k, report) {
+	if config.GenericPeriod == 0 && relistsByEvents(k, e) {
 		config.RelistThreshold = relist.EventedThreshold
 		config.KubeletRelistPeriod = relist.EventedPeriod
 	}
@@ -117,11 +115,12 @@ func (c *Config) settings(k *facts.KubeletProcess, report *facts.Kubelet, config
 }
 
 // relistsByEvents reports whether the kubelet relies on the runtime's events: EventedPLEG lengthens its relist period up
-// to 1.36.
-func relistsByEvents(k *facts.KubeletProcess, report *facts.Kubelet) bool {
-	if !k.EventedPLEG {
+// to 1.36, until its event stream has failed five times, as a restart of the runtime makes it (pkg/kubelet/pleg/evented.go).
+func relistsByEvents(k *facts.KubeletProcess, e *facts.Evidence) bool {
+	lengthened, known := e.Kubelet.RelistsLess()
+	if !k.EventedPLEG || known && !lengthened {
 		return false
 	}
-	lengthened, known := report.RelistsLess()
-	return lengthened || !known
+	runtime := e.Process
+	return runtime == nil || runtime.Alive && !runtime.Start.After(k.Started.Add(sameStart))
 }

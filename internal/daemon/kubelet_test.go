@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/relist"
 )
 
 // kubeletStarts puts a kubelet's process that has just started into a procfs.
@@ -113,9 +114,36 @@ func TestUnreadSettings(t *testing.T) {
 	cfg := DefaultConfig()
 	for problem, want := range map[string]string{"": "default", "/k.yaml: denied": "default: not all of the kubelet's files could be read"} {
 		var out facts.Config
-		cfg.settings(&facts.KubeletProcess{Problem: problem}, nil, &out)
+		cfg.settings(&facts.Evidence{KubeletProcess: &facts.KubeletProcess{Problem: problem}}, &out)
 		if got := out.From[facts.SettingRequestTimeout]; got != want {
 			t.Errorf("%q: %q, want %q", problem, got, want)
+		}
+	}
+}
+
+// TestReliesOnEvents: a kubelet with EventedPLEG relists each second again once its event stream has failed.
+func TestReliesOnEvents(t *testing.T) {
+	started := time.Now()
+	for name, tt := range map[string]struct {
+		runtime *facts.Process
+		version string
+		want    time.Duration // the threshold; 0: as it is
+	}{
+		"the runtime is older":      {&facts.Process{Alive: true, Start: started.Add(-time.Hour)}, "", relist.EventedThreshold},
+		"unknown":                   {nil, "v1.36.2", relist.EventedThreshold},
+		"the runtime has restarted": {&facts.Process{Alive: true, Start: started.Add(time.Hour)}, "", 0},
+		"the runtime has ended":     {&facts.Process{Start: started.Add(-time.Hour)}, "v1.34.0", 0},
+		"a newer kubelet":           {nil, "v1.37.0", 0},
+	} {
+		evidence := facts.Evidence{
+			Hop: facts.Hop{Process: tt.runtime}, Kubelet: &facts.Kubelet{Version: tt.version},
+			KubeletProcess: &facts.KubeletProcess{EventedPLEG: true, Started: started},
+		}
+		var out facts.Config
+		cfg := DefaultConfig()
+		cfg.settings(&evidence, &out)
+		if out.RelistThreshold != tt.want || (out.KubeletRelistPeriod > 0) != (tt.want > 0) {
+			t.Errorf("%s: a threshold of %s, a period of %s", name, out.RelistThreshold, out.KubeletRelistPeriod)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -87,13 +88,16 @@ func networkErrors(f *facts.Facts, t time.Time) []string {
 	return nil
 }
 
-// lastSeen returns the start of the kubelet's last relist: plegd's own, or the kubelet's word where that says later, or
-// where it says that the rule fails and an estimate of its relists agrees.
+// lastSeen returns the start of the kubelet's last relist: plegd's own, or the kubelet's word where that says later,
+// where it relists less often than plegd, or where it says that the rule fails and an estimate of its relists agrees.
 func lastSeen(f *facts.Facts) time.Time {
 	seen := facts.LastSeen(f)
 	k := f.Evidence.Kubelet
 	if k == nil || k.LastSeen.IsZero() {
 		return seen
+	}
+	if f.Config.KubeletRelistPeriod > 0 {
+		return cmp.Or(countedRelist(f), seen)
 	}
 	failed := !f.Modelled.Estimated.IsZero() && k.At.Sub(k.LastSeen) > f.Config.RelistThreshold
 	if failed || !seen.IsZero() && k.LastSeen.After(seen) {

@@ -22,12 +22,15 @@ func (s *step) failureWindow() window {
 	}
 	estimated := facts.Plus(s.f.Modelled.Estimated, s.f.Config.RelistThreshold)
 	flaky := facts.Plus(s.model.flaky.start(s.t), RuntimeDownAfter)
-	first := facts.Earliest(fails, estimated, flaky)
+	last := fails
 	if !fails.IsZero() && fails.Equal(s.relistFailsAt()) {
-		// The kubelet that relies on events may have relisted a period before plegd.
-		first = facts.Earliest(first, fails.Add(-s.f.Config.KubeletRelistPeriod))
+		limit := s.f.Config.RelistThreshold
+		relisted := s.kubeletRelisted(fails.Add(-limit))
+		fails = relisted.earliest.Add(limit)
+		last = relisted.latest.Add(limit)
 	}
-	return window{earliest: first, latest: cmp.Or(fails, first)}
+	first := facts.Earliest(fails, estimated, flaky)
+	return window{earliest: first, latest: cmp.Or(last, first)}
 }
 
 // unobserved reports whether no call has been answered since plegd started, or only plegd cannot reach the runtime.

@@ -52,6 +52,7 @@ type Client struct {
 	failedSince time.Time
 	answeredAt  time.Time          // when healthz was last asked and answered
 	values      map[string]float64 // the last metrics
+	relisted    time.Time          // start of its last relist, by their counters; zero while unknown
 	sandboxes   *facts.StartCalls  // its calls that make sandboxes
 	containers  *facts.StartCalls  // its calls that make containers
 	api         facts.APICalls     // its requests to the API server
@@ -243,7 +244,12 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, why)
 	}
 	readAt := time.Now()
-	if seen := read.values[lastSeenMetric]; seen > 0 { // a time that was never set is far below
+	k.relisted = relistStart(k.relisted, k.values, read.values, readAt)
+	seen := read.values[lastSeenMetric] // a time that was never set is far below 0
+	switch {
+	case k.last != nil && k.last.EventedPLEG:
+		out.LastSeen = k.relisted // the metric is when its health was last asked for (pleg/evented.go, Healthy)
+	case seen > 0:
 		// Against the clock of this moment: a step of it afterwards must not make
 		// the kubelet look old.
 		out.LastSeen = readAt.Add(-max(0, readAt.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))

@@ -418,6 +418,40 @@ func TestKubeletStarts(t *testing.T) {
 	}
 }
 
+// TestEventedLastSeen: with EventedPLEG the kubelet sets its last seen at each look at its health. Its relists count.
+func TestEventedLastSeen(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	process := &facts.KubeletProcess{EventedPLEG: true}
+	k := askKubelet(t, Options{MetricsURL: s.URL, Process: func() (*facts.KubeletProcess, bool) { return process, true }})
+	var last time.Time
+	for _, look := range []struct {
+		relists, failed int
+		sum             float64
+		want            string
+	}{
+		{5, 1, 2, "unknown"}, {5, 1, 2, "unknown"}, {6, 1, 5, "3 s ago"}, {6, 2, 5, "as before"}, {7, 3, 125, "as before"},
+		{9, 3, 127, "1 s ago"}, {1, 0, 0, "unknown"},
+	} {
+		f.answer(answers(http.StatusOK, fmt.Sprintf(`kubelet_pleg_last_seen_seconds %d
+kubelet_pleg_relist_duration_seconds_count %d
+kubelet_pleg_relist_duration_seconds_sum %g
+kubelet_runtime_operations_errors_total{operation_type="list_podsandbox"} %d
+`, time.Now().Unix(), look.relists, look.sum, look.failed)))
+		seen := mustGather(t, k).LastSeen
+		got := fmt.Sprintf("%.0f s ago", time.Since(seen).Seconds())
+		switch {
+		case seen.IsZero():
+			got = "unknown"
+		case seen.Equal(last):
+			got = "as before"
+		}
+		last = seen
+		if got != look.want {
+			t.Errorf("%+v: %s", look, got)
+		}
+	}
+}
+
 // certificate makes one for the names, signed by parent or by itself. It
 // returns the pair and the certificate as PEM.
 func certificate(t *testing.T, authority bool, parent *tls.Certificate, names ...string) (pair tls.Certificate, asPEM []byte) {

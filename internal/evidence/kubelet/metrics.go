@@ -19,6 +19,8 @@ import (
 
 const (
 	lastSeenMetric = "kubelet_pleg_last_seen_seconds" // in seconds of Unix time
+	relistCount    = "kubelet_pleg_relist_duration_seconds_count"
+	relistSum      = "kubelet_pleg_relist_duration_seconds_sum"
 	operations     = "kubelet_runtime_operations_"
 	workingPods    = "kubelet_working_pods"
 	runningPods    = "kubelet_running_pods"
@@ -36,7 +38,7 @@ const (
 // prefixes are what the lines of interest begin with. To parse MBs of metrics every few
 // seconds would be the largest cost of plegd. Without its TYPE line each sample is untyped.
 var prefixes = [][]byte{
-	[]byte(lastSeenMetric), []byte(operations + "total"), []byte(operations + "errors_total"),
+	[]byte(lastSeenMetric), []byte(relistCount), []byte(relistSum), []byte(operations + "total"), []byte(operations + "errors_total"),
 	[]byte(operations + "duration_seconds_sum"), []byte(workingPods), []byte(runningPods),
 	[]byte("kubernetes_build_info"), []byte(apiRequests),
 }
@@ -104,6 +106,23 @@ func wantedLines(r io.Reader) (*bytes.Buffer, error) {
 		return nil, fmt.Errorf("it is larger than %d bytes: see that the URL is the kubelet's", maxMetrics)
 	}
 	return wanted, nil
+}
+
+// relistStart returns the latest start of the kubelet's newest relist that succeeded: last as of the previous sample.
+// Counters that fall are those of another kubelet.
+func relistStart(last time.Time, previous, values map[string]float64, sampledAt time.Time) time.Time {
+	increase := func(counter string) float64 { return values[counter] - previous[counter] }
+	const errors = operations + "errors_total"
+	relists := increase(relistCount)
+	failed := increase(errors+"list_podsandbox") + increase(errors+"list_containers")
+	switch {
+	case previous == nil || relists < 0:
+		return time.Time{}
+	case relists == 0 || failed > 0:
+		return last
+	}
+	mean := time.Duration(increase(relistSum) / relists * float64(time.Second))
+	return sampledAt.Add(-mean)
 }
 
 // startCalls returns the kubelet's calls of an operation that have failed since one last

@@ -1,0 +1,58 @@
+package kubelet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+)
+
+const (
+	// eventedSlack is what a relist and the timer behind it take in the kubelet beyond its lists.
+	eventedSlack = 50 * time.Millisecond
+	// metricsAge is the longest time between two samples of the kubelet's metrics.
+	metricsAge = 5 * time.Second
+)
+
+// kubeletRelisted bounds the start of the kubelet's last relist before plegd's last, at seen. A kubelet that relies on
+// events relists when it starts, and each period after the end of a relist (pkg/kubelet/pleg/generic.go). Its metrics
+// show when; without them its start does, ever less exactly.
+func (m *moment) kubeletRelisted(seen time.Time) window {
+	period := m.f.Config.KubeletRelistPeriod
+	if period == 0 {
+		return exactly(seen)
+	}
+	if counted := countedRelist(m.f); !counted.IsZero() {
+		return window{earliest: counted.Add(-metricsAge), latest: counted}
+	}
+	unknown := window{earliest: seen.Add(-period), latest: seen}
+	process := m.f.Evidence.KubeletProcess
+	if process == nil || process.Started.IsZero() {
+		return unknown
+	}
+	longest := period + eventedSlack
+	if lists := m.f.Relist.RecentLists(len(m.f.Relist.Lists)); len(lists) > 0 {
+		longest += slices.Max(lists)
+	}
+	first := window{earliest: process.Started, latest: process.Started.Add(startupTakes)}
+	if seen.Before(first.latest) {
+		return unknown
+	}
+	certain := int(seen.Sub(first.latest) / longest) // relists that have begun
+	possible := int(seen.Sub(first.earliest) / period)
+	return window{
+		earliest: facts.Later(unknown.earliest, first.earliest.Add(time.Duration(certain)*period)),
+		latest:   facts.Earliest(seen, first.latest.Add(time.Duration(possible)*longest)),
+	}
+}
+
+// countedRelist returns the start of the last relist by the metrics of a kubelet that relies on events; zero where they
+// do not show it, or one before the last that must have succeeded since plegd's did.
+func countedRelist(f *facts.Facts) time.Time {
+	period := f.Config.KubeletRelistPeriod
+	k := f.Evidence.Kubelet
+	if period == 0 || k == nil || k.LastSeen.Before(facts.LastSeen(f).Add(-period-metricsAge)) {
+		return time.Time{}
+	}
+	return k.LastSeen
+}
