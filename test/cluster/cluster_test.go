@@ -16,6 +16,7 @@ import (
 
 	"github.com/plegd/plegd/test/kubelet/record"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
@@ -38,8 +39,8 @@ func TestWalk(t *testing.T) {
 	scraped := time.Since(installed)
 	lab.Report(t, "chart: ready %s after helm install began, scraped by both jobs after %s", round(ready), round(scraped))
 	s := awaitSources(t, client)
-	if path := s.Endpoint.Path; path != lab.DefaultSocket {
-		t.Errorf("plegd found the runtime at %q, want %s", path, lab.DefaultSocket)
+	if path := s.Endpoint.Path; path != runtime.DefaultSocket {
+		t.Errorf("plegd found the runtime at %q, want %s", path, runtime.DefaultSocket)
 	}
 	if text := c.Run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"); !strings.Contains(text, "HEALTHY") {
 		t.Errorf("plegd status in the pod:\n%s", text)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/kubernetes"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 const (
@@ -23,21 +25,21 @@ const (
 
 // cluster is a Kubernetes of one node.
 type cluster struct {
-	*lab.ControlPlane
+	*kubernetes.ControlPlane
 	t          testing.TB
-	containerd *lab.Containerd
+	containerd *runtime.Containerd
 	node       *lab.Node
 	kubelet    *lab.NodeProcess
-	ready      *lab.Conditions
+	ready      *kubernetes.Conditions
 }
 
 // newCluster starts one and waits until its node is Ready.
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
 	lab.RequirePrograms(t, "prometheus", "prometheus-alertmanager", "vmagent")
-	c := &cluster{t: t, containerd: lab.NewContainerd(t, lab.ContainerdOptions{Node: true, AtDefault: true})}
+	c := &cluster{t: t, containerd: runtime.NewContainerd(t, runtime.ContainerdOptions{Node: true, AtDefault: true})}
 	c.node = c.containerd.Node()
-	c.ControlPlane = lab.NewControlPlane(t, c.node, kubernetesVersion, nodeName)
+	c.ControlPlane = kubernetes.NewControlPlane(t, c.node, kubernetesVersion, nodeName)
 	c.ready = c.WatchReady(t, nodeName)
 	c.configureKubelet()
 	c.startKubelet()
@@ -75,7 +77,7 @@ func (c *cluster) configureKubelet() {
 		"evictionHard":                map[string]string{"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
 		"nodeStatusUpdateFrequency": "10s", "makeIPTablesUtilChains": false, "resolvConf": "", "volumePluginDir": c.Path("plugins"),
-		"containerRuntimeEndpoint": "unix://" + lab.DefaultSocket,
+		"containerRuntimeEndpoint": "unix://" + runtime.DefaultSocket,
 	})
 	c.must(err)
 	c.must(os.MkdirAll(c.node.Path(filepath.Dir(kubeletConfig)), 0o755))
@@ -85,7 +87,7 @@ func (c *cluster) configureKubelet() {
 // startKubelet starts the kubelet, for the first time or after its end.
 func (c *cluster) startKubelet() {
 	c.t.Helper()
-	c.kubelet = c.Start("kubelet", lab.Kubernetes(c.t, "cluster", kubernetesVersion)+"/kubelet", "--config="+kubeletConfig,
+	c.kubelet = c.Start("kubelet", kubernetes.Kubernetes(c.t, "cluster", kubernetesVersion)+"/kubelet", "--config="+kubeletConfig,
 		"--kubeconfig="+c.Kubeconfig(nodeName), "--root-dir=/var/lib/kubelet", "--cert-dir="+c.Path("certs"), "--hostname-override="+nodeName,
-		"--node-ip="+lab.NodeAddress, "--v=2")
+		"--node-ip="+kubernetes.NodeAddress, "--v=2")
 }

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v2"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/kubernetes"
 )
 
 const (
@@ -105,7 +106,7 @@ func configs(t testing.TB) (prometheus, agent string) {
 		discovery, _ := job.(yamlMap)["kubernetes_sd_configs"].([]any)
 		for _, sd := range discovery {
 			maps.Copy(sd.(yamlMap), yamlMap{
-				"api_server": lab.APIURL, "authorization": yamlMap{"credentials": lab.PrometheusToken},
+				"api_server": kubernetes.APIURL, "authorization": yamlMap{"credentials": kubernetes.PrometheusToken},
 				"tls_config": yamlMap{"insecure_skip_verify": true},
 			})
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plegd/plegd/test/kubelet/record"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 const (
@@ -68,7 +69,7 @@ func (c *cluster) compare(place int, s scenario) *comparison {
 	for i, p := range plegds {
 		r := &record.Recording{
 			Scenario: s.name, Place: 2*place + i, Run: 1, Kubelet: kubernetesVersion, Commit: os.Getenv(commitEnv), Date: began,
-			Runtime: lab.RuntimeColumn() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule,
+			Runtime: runtime.Column() + ", plegd as " + p.name, LoopSilent: true, StatusRule: s.statusRule,
 			Fault: x.fault, Recovery: x.recovery, End: time.Now(), Writes: writes, Skips: skips, Samples: samples[i],
 		}
 		for _, problem := range r.Judge(c.t, os.Getenv(resultsEnv)) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // TestFrozenRuntime freezes a runtime for as long as the kubelet takes, with its real
@@ -79,7 +80,7 @@ func (s *subject) countsDown(t *testing.T, injected time.Time, gone lab.Sight) {
 // nothing.
 func TestSteadyNode(t *testing.T) {
 	t.Parallel()
-	runtime := lab.NewContainerd(t, lab.ContainerdOptions{})
+	runtime := runtime.NewContainerd(t, runtime.ContainerdOptions{})
 	runtime.CRI(t).RunPods(20, 1)
 	s := watched(t, runtime)
 	logged := s.plegd.Log.Len()

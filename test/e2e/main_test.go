@@ -13,6 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
@@ -43,7 +44,7 @@ func well(s lab.Status) bool {
 
 // subject is a runtime, and a plegd that watches it and is watched.
 type subject struct {
-	runtime *lab.Containerd
+	runtime *runtime.Containerd
 	plegd   *lab.Plegd
 	watch   *lab.Watch
 }
@@ -51,13 +52,13 @@ type subject struct {
 // newSubject starts a containerd with three pods and a plegd that is healthy.
 func newSubject(t *testing.T) *subject {
 	t.Helper()
-	runtime := lab.NewContainerd(t, lab.ContainerdOptions{})
+	runtime := runtime.NewContainerd(t, runtime.ContainerdOptions{})
 	runtime.CRI(t).RunPods(3, 1)
 	return watched(t, runtime)
 }
 
 // watched starts a plegd on a runtime and waits until it is healthy.
-func watched(t *testing.T, runtime *lab.Containerd) *subject {
+func watched(t *testing.T, runtime *runtime.Containerd) *subject {
 	t.Helper()
 	plegd := lab.NewPlegd(t, runtime.Socket, lab.PlegdOptions{})
 	plegd.AwaitState(30*time.Second, healthy)

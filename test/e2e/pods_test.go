@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // life is one container or sandbox, and the events that plegd must report of it.
 type life struct {
 	container string // "" for a sandbox
-	pod       *lab.Pod
+	pod       *runtime.Pod
 	events    []string
 }
 
@@ -23,14 +24,14 @@ type life struct {
 type truth struct {
 	plegd *lab.Plegd
 	lives map[string]*life // by id
-	pods  []*lab.Pod
+	pods  []*runtime.Pod
 	// members are the containers of each pod.
-	members [][]*lab.Container
+	members [][]*runtime.Container
 	// want are the running pods, and the containers by state.
 	want map[string]int
 }
 
-func (w *truth) begins(id string, pod *lab.Pod, container string) {
+func (w *truth) begins(id string, pod *runtime.Pod, container string) {
 	w.lives[id] = &life{container: container, pod: pod, events: []string{"ContainerStarted"}}
 }
 
@@ -93,7 +94,7 @@ func (w *truth) compare() error {
 // that plegd reports exactly that.
 func TestPodsTruth(t *testing.T) {
 	t.Parallel()
-	runtime := lab.NewContainerd(t, lab.ContainerdOptions{})
+	runtime := runtime.NewContainerd(t, runtime.ContainerdOptions{})
 	s := watched(t, runtime)
 	w := &truth{plegd: s.plegd, lives: map[string]*life{}}
 	w.make(t, runtime.CRI(t), 22)
@@ -121,10 +122,10 @@ func TestPodsTruth(t *testing.T) {
 }
 
 // make starts pods of two containers.
-func (w *truth) make(t *testing.T, runtime *lab.CRI, pods int) {
-	w.pods, w.members = make([]*lab.Pod, pods), make([][]*lab.Container, pods)
-	runtime.AtOnce(2, pods, func(i int) {
-		w.pods[i] = runtime.RunPod()
+func (w *truth) make(t *testing.T, cri *runtime.CRI, pods int) {
+	w.pods, w.members = make([]*runtime.Pod, pods), make([][]*runtime.Container, pods)
+	cri.AtOnce(2, pods, func(i int) {
+		w.pods[i] = cri.RunPod()
 		for n := range 2 {
 			w.members[i] = append(w.members[i], w.pods[i].RunContainer(fmt.Sprintf("app-%d", n)))
 		}
@@ -144,7 +145,7 @@ func (w *truth) make(t *testing.T, runtime *lab.CRI, pods int) {
 // its removal is both its death and its removal.
 func (w *truth) endSome(t *testing.T) {
 	pods := len(w.pods)
-	lab.Two(pods/2, func(i int) { w.members[2*i][0].Stop() })
+	runtime.Two(pods/2, func(i int) { w.members[2*i][0].Stop() })
 	for i := 0; i < pods; i += 2 {
 		w.died(w.members[i][0].ID)
 	}

@@ -18,14 +18,15 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // TestRestarts restarts each version of containerd with 80 pods, by SIGTERM as its upgrade
 // does and by SIGKILL. No pod may seem to change, and only the restart may be named.
 func TestRestarts(t *testing.T) {
-	for _, version := range []string{"", lab.Containerd17, lab.Containerd2} {
+	for _, version := range []string{"", runtime.Containerd17, runtime.Containerd2} {
 		t.Run(cmp.Or(version, "the machine's own"), func(t *testing.T) {
-			runtime := lab.NewContainerd(t, lab.ContainerdOptions{Version: version})
+			runtime := runtime.NewContainerd(t, runtime.ContainerdOptions{Version: version})
 			runtime.CRI(t).RunPods(80, 1)
 			for name, end := range map[string]func(){"SIGTERM": runtime.Terminate, "SIGKILL": runtime.Kill} {
 				// A plegd of its own: three restarts in five minutes are RuntimeRestarting.
@@ -50,7 +51,7 @@ func TestRestarts(t *testing.T) {
 // busy machine beside a healthy containerd whose socket nobody names: no reason is named
 // and no incident recorded.
 func TestStartsDiscovered(t *testing.T) {
-	runtime := lab.NewContainerd(t, lab.ContainerdOptions{AtDefault: true})
+	runtime := runtime.NewContainerd(t, runtime.ContainerdOptions{AtDefault: true})
 	runtime.CRI(t).RunPods(3, 1)
 	lab.Binary(t) // built before the machine is busy
 	for range 10 {
@@ -72,7 +73,7 @@ func TestStartsDiscovered(t *testing.T) {
 
 // runDiscovered runs plegd until it is healthy and has relisted for a while, and checks
 // its incidents and its log.
-func runDiscovered(t *testing.T, runtime *lab.Containerd, state string) {
+func runDiscovered(t *testing.T, runtime *runtime.Containerd, state string) {
 	address, log := lab.FreeAddress(t), t.TempDir()+"/log"
 	p := runtime.Node().Start(log, lab.Binary(t), "run", "--web.listen-address="+address, "--control-socket=", "--state-dir="+state,
 		"--kubelet-healthz-url=", "--log.format=json")

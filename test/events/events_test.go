@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
@@ -32,7 +33,7 @@ func listen(t *testing.T, socket, mode, phase string, flags ...string) *lab.Pleg
 }
 
 // checkEvents compares a subscriber's events with those of containers, by their id.
-func checkEvents(t *testing.T, s *lab.Subscriber, want map[string]string) {
+func checkEvents(t *testing.T, s *runtime.Subscriber, want map[string]string) {
 	t.Helper()
 	lab.Eventually(t, 30*time.Second, "the other subscriber has every event", func() error {
 		got := map[string][]string{}
@@ -48,7 +49,7 @@ func checkEvents(t *testing.T, s *lab.Subscriber, want map[string]string) {
 	})
 }
 
-func awaitExit(t *testing.T, c *lab.Container) (at time.Time) {
+func awaitExit(t *testing.T, c *runtime.Container) (at time.Time) {
 	t.Helper()
 	lab.Eventually(t, 20*time.Second, "the container exits", func() error {
 		if at = c.FinishedAt(); at.IsZero() {
@@ -66,15 +67,15 @@ func TestNotUsed(t *testing.T) {
 	for _, tt := range []struct{ version, mode, phase, said string }{
 		{"", "hint", "unsupported", "no event stream"},
 		{"", "evented", "unsupported", "no event stream"},
-		{lab.Containerd17, "evented", "refused", "only one of its subscribers"},
+		{runtime.Containerd17, "evented", "refused", "only one of its subscribers"},
 	} {
 		t.Run(tt.version+tt.mode, func(t *testing.T) {
 			t.Parallel()
-			c := lab.NewContainerd(t, lab.ContainerdOptions{Version: tt.version})
+			c := runtime.NewContainerd(t, runtime.ContainerdOptions{Version: tt.version})
 			p := listen(t, c.Socket, tt.mode, tt.phase)
 			p.AwaitState(20*time.Second, "healthy")
 			if tt.version != "" {
-				other, want := lab.NewSubscriber(t, c.Socket), map[string]string{}
+				other, want := runtime.NewSubscriber(t, c.Socket), map[string]string{}
 				pod := c.CRI(t).RunPod()
 				for range 30 {
 					made := pod.RunContainer("app", "--after=20ms")
@@ -122,8 +123,8 @@ const slack = 4 * time.Second
 // catches up afterwards.
 func TestFrozenWithLease(t *testing.T) {
 	frozen, lease := freezeFor(t)
-	c := lab.NewContainerd(t, lab.ContainerdOptions{Version: lab.Containerd2})
-	other, r := lab.NewSubscriber(t, c.Socket), c.CRI(t)
+	c := runtime.NewContainerd(t, runtime.ContainerdOptions{Version: runtime.Containerd2})
+	other, r := runtime.NewSubscriber(t, c.Socket), c.CRI(t)
 	p := listen(t, c.Socket, "evented", "streaming", "--events-lease="+lease.String())
 	p.AwaitState(time.Minute, "healthy")
 
@@ -169,7 +170,7 @@ type worker struct {
 	under time.Time
 }
 
-func work(r *lab.CRI) *worker {
+func work(r *runtime.CRI) *worker {
 	w := &worker{stop: make(chan struct{}), want: map[string]string{}, pods: 1}
 	pod := r.RunPod()
 	repeat := func(pause time.Duration, do func(i int)) {
@@ -195,7 +196,7 @@ func work(r *lab.CRI) *worker {
 		w.want[made.ID] = want
 	})
 	repeat(200*time.Millisecond, func(i int) {
-		var made *lab.Pod
+		var made *runtime.Pod
 		w.timed(func() { made = r.RunPod() })
 		if i%3 != 0 {
 			w.timed(made.Stop)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // callFaults are those of what the runtime, or the kubelet, answers. A list fails
@@ -120,7 +121,7 @@ func withoutNetwork(b *bench) func() {
 // manyHeavy makes containers whose list takes 12 MB, and oneTooHeavy one that takes the
 // list beyond 16 MiB.
 func manyHeavy(b *bench) {
-	lab.Two(120, func(int) { b.pods[0].CreateHeavyContainer(100_000) })
+	runtime.Two(120, func(int) { b.pods[0].CreateHeavyContainer(100_000) })
 }
 
 func oneTooHeavy(b *bench) func() {
@@ -131,9 +132,9 @@ func oneTooHeavy(b *bench) func() {
 
 // nearLimit makes the list 14 MB long.
 func (b *bench) nearLimit() (undo func()) {
-	made := make([]*lab.Container, 145)
-	lab.Two(len(made), func(i int) { made[i] = b.pods[0].CreateHeavyContainer(100_000) })
-	return func() { lab.Two(len(made), func(i int) { made[i].Remove() }) }
+	made := make([]*runtime.Container, 145)
+	runtime.Two(len(made), func(i int) { made[i] = b.pods[0].CreateHeavyContainer(100_000) })
+	return func() { runtime.Two(len(made), func(i int) { made[i].Remove() }) }
 }
 
 // fakeKubelet serves a healthz.
@@ -155,7 +156,7 @@ func fakeKubelet(b *bench) {
 var twoFaults = []fault{
 	{
 		name: "400 idle connections, and no CNI configuration", on: onContainerd,
-		want: health.AcceptFDExhausted, goal: 4 * time.Second, also: []string{health.NetworkNotReady}, options: lab.ContainerdOptions{OpenFiles: 256},
+		want: health.AcceptFDExhausted, goal: 4 * time.Second, also: []string{health.NetworkNotReady}, options: runtime.ContainerdOptions{OpenFiles: 256},
 		onTheWay: append([]string{health.NetworkNotReady}, noDescriptor...),
 		// In this order: from 1.7 on Status fails without a descriptor, and then the
 		// state of the network is not known.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 const (
@@ -90,7 +91,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("SEED=%d DURATION=%s", seed, length)
 
 	b := newBench(t, &fault{})
-	lab.Two(100, func(int) { b.pods[1].CreateHeavyContainer(1000) }) // or a throttled runtime would still answer at once
+	runtime.Two(100, func(int) { b.pods[1].CreateHeavyContainer(1000) }) // or a throttled runtime would still answer at once
 	b.group = lab.NewControlGroup(t, "cpu", b.Pid())
 	b.watch(&fault{})
 	time.Sleep(settle)

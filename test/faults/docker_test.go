@@ -9,6 +9,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // dockerFaults are the faults behind cri-dockerd, on a real dockerd: the reasons are those
@@ -87,7 +88,7 @@ var dockerFaults = []fault{
 		name: "dockerd's containerd stopped, a pod is stopped", on: onDocker,
 		want: health.RuntimeFrozen, goal: 5 * time.Second, fresh: true, hold: 20 * time.Second,
 		make: func(b *bench) func() {
-			cont := lab.StopProcess(b.t, b.dockerd.ContainerdPid())
+			cont := runtime.StopProcess(b.t, b.dockerd.ContainerdPid())
 			wait := inBackground(b.pods[0].Stop) // its inspection hangs with it
 			return inTurn(cont, wait)
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // fault is a row of the table: the injected fault, and the verdict that plegd must reach.
@@ -45,7 +46,7 @@ type fault struct {
 	// prefix of that; nil: all.
 	on []string
 
-	options lab.ContainerdOptions
+	options runtime.ContainerdOptions
 	plegd   lab.PlegdOptions
 	// simulate are the arguments of `plegd simulate`, which then stands in for the
 	// runtime; start starts other stand-ins.
@@ -75,19 +76,19 @@ const (
 // bench is a runtime to break.
 type bench struct {
 	t *testing.T
-	*lab.Containerd
+	*runtime.Containerd
 	// simulated is the fake runtime of a fault that has one.
 	simulated *lab.Simulated
-	cri       *lab.CRI
-	pods      []*lab.Pod
+	cri       *runtime.CRI
+	pods      []*runtime.Pod
 	socket    string
 	group     *lab.ControlGroup
-	disk      *lab.FileSystem
+	disk      *runtime.FileSystem
 	plegd     *lab.Plegd
 	// victim is the container into which a fault is injected.
-	victim *lab.Container
+	victim *runtime.Container
 	// dockerd is the Docker daemon, behind cri-dockerd alone.
-	dockerd *lab.Dockerd
+	dockerd *runtime.Dockerd
 	// kubelet is whether the fake kubelet is well, pressure the file that plegd reads
 	// in place of /proc/pressure/memory.
 	kubelet  *atomic.Bool
@@ -96,7 +97,7 @@ type bench struct {
 	flags []string
 	files map[string]string
 	// second is another runtime, other the pid of another process of the fault.
-	second *lab.Containerd
+	second *runtime.Containerd
 	other  int
 	// injected is the moment from which the naming counts.
 	injected time.Time
@@ -115,7 +116,7 @@ func newBench(t *testing.T, f *fault) *bench {
 	}
 	options := f.options
 	options.NotStarted = true
-	b.Containerd = lab.NewContainerd(t, options)
+	b.Containerd = runtime.NewContainerd(t, options)
 	b.socket, b.dockerd = b.Socket, b.Dockerd()
 	if f.configure != nil {
 		f.configure(b)

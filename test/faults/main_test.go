@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 	"github.com/plegd/plegd/test/results"
 )
 
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 	defer tableMu.Unlock()
 	fmt.Print(results.Table(slices.Collect(maps.Values(table))))
 	for _, name := range slices.Sorted(maps.Keys(skipped)) {
-		fmt.Printf("not made on %s: %s: %s\n", lab.RuntimeColumn(), name, skipped[name])
+		fmt.Printf("not made on %s: %s: %s\n", runtime.Column(), name, skipped[name])
 	}
 	if dir := os.Getenv(resultsEnv); dir != "" {
 		for _, c := range table {
@@ -64,7 +65,7 @@ func judged(code int) int {
 			}
 		}
 	}
-	fmt.Printf("faults on %s: %d of %d right, wanted %s\n", lab.RuntimeColumn(), right, all, text)
+	fmt.Printf("faults on %s: %d of %d right, wanted %s\n", runtime.Column(), right, all, text)
 	if err != nil || least <= 0 || all == 0 || float64(right) < least*float64(all) {
 		return 1
 	}
@@ -88,7 +89,7 @@ func (f *fault) took(place int, one result) {
 		name := strings.TrimPrefix(f.incident+": "+f.name, ": ")
 		c = &results.Case{
 			Place: place, Name: name, Want: strings.Join(append([]string{f.want}, f.also...), ", with "), Goal: f.goal.Seconds(),
-			Runtime: lab.RuntimeColumn(), Version: lab.RuntimeVersion(), Commit: commit(), Date: time.Now().UTC(),
+			Runtime: runtime.Column(), Version: runtime.Version(), Commit: commit(), Date: time.Now().UTC(),
 		}
 		if f.simulate != nil {
 			c.Runtime, c.Version = "simulated", "plegd simulate and stand-ins"

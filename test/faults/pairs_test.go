@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // standing are warnings that stand for weeks beside any other fault.
@@ -85,9 +86,9 @@ var harmless = []struct {
 	{
 		"another runtime with a stopped shim", 8 * time.Second,
 		func(b *bench) {
-			second := lab.NewContainerd(b.t, lab.ContainerdOptions{})
+			second := runtime.NewContainerd(b.t, runtime.ContainerdOptions{})
 			pods := second.CRI(b.t).RunPods(1, 1)
-			lab.StopProcess(b.t, second.Shim(pods[0]))
+			runtime.StopProcess(b.t, second.Shim(pods[0]))
 		}, []string{health.NodePressure},
 	},
 	{

@@ -20,6 +20,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // sweptWithin is how soon a culprit must be named that is found by asking for each
@@ -95,7 +96,7 @@ var podFaults = []fault{
 	{
 		// A runtime hook: a child of runc, with a name that no list of helpers has.
 		name: "a program that runc waits for hangs", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
-		options: lab.ContainerdOptions{RuncHangsOn: "create", RuncHangsIn: "nvidia-container-runtime"},
+		options: runtime.ContainerdOptions{RuncHangsOn: "create", RuncHangsIn: "nvidia-container-runtime"},
 		make: func(b *bench) func() {
 			b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
 			wait := b.startHostPod()
@@ -121,7 +122,7 @@ var podFaults = []fault{
 	behindList(fault{
 		name: "a shim that is stopped within an update holds up the list", on: onContainerd2, want: health.ShimStuck,
 		incident: "1c [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
-		options:  lab.ContainerdOptions{RuncHangsOn: "update"},
+		options:  runtime.ContainerdOptions{RuncHangsOn: "update"},
 		make: func(b *bench) func() {
 			b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
 			end := b.holdList()
@@ -146,7 +147,7 @@ var podFaults = []fault{
 	behindList(fault{
 		name: "runc hangs at an update and holds up the list", on: onContainerd, want: health.RuntimeHelperStuck, restart: true,
 		incident: "3 the lock of [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
-		options:  lab.ContainerdOptions{RuncHangsOn: "update"},
+		options:  runtime.ContainerdOptions{RuncHangsOn: "update"},
 		make: func(b *bench) func() {
 			b.must(os.WriteFile(b.RuncFlag(), nil, 0o644))
 			end := b.holdList()
@@ -199,7 +200,7 @@ var podFaults = []fault{
 		},
 	},
 	{
-		name: "descriptors nearly used up", want: health.FDsRunningOut, goal: 5 * time.Second, options: lab.ContainerdOptions{OpenFiles: 256},
+		name: "descriptors nearly used up", want: health.FDsRunningOut, goal: 5 * time.Second, options: runtime.ContainerdOptions{OpenFiles: 256},
 		restart: true,
 		make: func(b *bench) func() {
 			open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", b.Pid()))
@@ -230,7 +231,7 @@ var podFaults = []fault{
 	},
 	{
 		name: "a fanotify agent answers nothing about runc", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second,
-		limit: 40 * time.Second, options: lab.ContainerdOptions{RuncHangsOn: "nothing"},
+		limit: 40 * time.Second, options: runtime.ContainerdOptions{RuncHangsOn: "nothing"},
 		make: func(b *bench) func() {
 			end := b.helper("fanotify", b.file("bin"))
 			time.Sleep(time.Second)
@@ -242,9 +243,9 @@ var podFaults = []fault{
 	{
 		// Lists take 1 ms, and no pod starts.
 		name: "the reader of the runtime's log is stopped", on: onContainerd, want: health.RuntimeThreadStuck, goal: 15 * time.Second,
-		limit: 30 * time.Second, fresh: true, options: lab.ContainerdOptions{LogReader: true},
+		limit: 30 * time.Second, fresh: true, options: runtime.ContainerdOptions{LogReader: true},
 		make: func(b *bench) func() {
-			cont := lab.StopProcess(b.t, b.LogReader())
+			cont := runtime.StopProcess(b.t, b.LogReader())
 			wait := inBackground(func() { // until the pipe is full
 				for range 300 {
 					ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -300,8 +301,8 @@ func (b *bench) stopShims(n int) (cont func()) {
 // makes a network.
 func (b *bench) installPlugin(command string) {
 	b.t.Helper()
-	script := strings.Replace(lab.FakePlugin, "#!/bin/sh\n", "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ]; then :; "+command+"\nfi\n", 1)
-	b.must(os.WriteFile(b.file("cni", "loopback"), []byte(lab.FakePlugin), 0o755))
+	script := strings.Replace(runtime.FakePlugin, "#!/bin/sh\n", "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ]; then :; "+command+"\nfi\n", 1)
+	b.must(os.WriteFile(b.file("cni", "loopback"), []byte(runtime.FakePlugin), 0o755))
 	b.must(os.WriteFile(b.file("cni", "slow-cni"), []byte(script), 0o755))
 	draft := b.CNIConfig + ".draft"
 	b.must(os.WriteFile(draft, []byte(`{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "slow-cni"}]}`), 0o644))

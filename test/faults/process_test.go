@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
+	goruntime "runtime"
 	"syscall"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // processFaults keep the runtime's process from running.
@@ -66,7 +67,7 @@ var processFaults = []fault{
 		make: func(b *bench) func() {
 			b.group.Shares(2)
 			var ends []func()
-			for range 4 * runtime.NumCPU() {
+			for range 4 * goruntime.NumCPU() {
 				_, end := b.hog()
 				ends = append(ends, end)
 			}
@@ -154,7 +155,7 @@ var processFaults = []fault{
 }
 
 func stopProcess(b *bench, pid int) (cont func()) {
-	lab.StopProcess(b.t, pid)
+	runtime.StopProcess(b.t, pid)
 	return func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // a restart may have ended it
 }
 
@@ -165,7 +166,7 @@ func freezeGroup(g *lab.ControlGroup) (thaw func()) {
 
 // heavyList makes the runtime's list cost CPU time, and gives the runtime a cgroup.
 func (b *bench) heavyList(controller string) {
-	lab.Two(300, func(int) { b.pods[0].CreateHeavyContainer(1000) })
+	runtime.Two(300, func(int) { b.pods[0].CreateHeavyContainer(1000) })
 	b.group = lab.NewControlGroup(b.t, controller, b.Pid())
 }
 
@@ -186,7 +187,7 @@ func (b *bench) restartIfGone() {
 			gone = true
 			return nil
 		}
-		return lab.VersionAnswers(b.socket)
+		return runtime.VersionAnswers(b.socket)
 	})
 	if gone {
 		b.Restart()

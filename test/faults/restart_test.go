@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // TestRestart restarts the runtime in each fault in which a restart must help: lists are
@@ -32,7 +33,7 @@ func TestRestart(t *testing.T) {
 			r := b.Restart()
 			lost := lostContainers(b, before)
 			undo()
-			lab.Report(t, "%s: %s: restarted %+v, containers lost: %v", lab.RuntimeColumn(), f.name, r, lost)
+			lab.Report(t, "%s: %s: restarted %+v, containers lost: %v", runtime.Column(), f.name, r, lost)
 			if r.Listed < 0 || r.Listed > 30*time.Second || len(lost) > 0 {
 				t.Errorf("first list %s after the restart, containers lost: %v", r.Listed, lost)
 			}
@@ -57,7 +58,7 @@ func TestRestartWithStuckShim(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	r := b.Restart()
 	lost := lostContainers(b, before)
-	lab.Report(t, "%s: a stopped shim, restarted: %+v, containers lost: %v", lab.RuntimeColumn(), r, lost)
+	lab.Report(t, "%s: a stopped shim, restarted: %+v, containers lost: %v", runtime.Column(), r, lost)
 	if !r.Killed && r.Listed >= 0 && r.Listed < 5*time.Second && len(lost) == 0 {
 		t.Error("the restart did no harm: what the pages of ShimStuck and RuntimeListStall say of it is no longer true")
 	}

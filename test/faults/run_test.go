@@ -17,6 +17,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // faults is the table, in the order of docs/results/faults.md.
@@ -235,13 +236,13 @@ func (f *fault) test() string { return strings.NewReplacer(",", "", "/", " ").Re
 // leftOut is why the fault is not made in this run, "" when it is. CASES is a regular
 // expression for names; "book" are the public incidents.
 func (f *fault) leftOut(t *testing.T) string {
-	simulated, column, cases := f.simulate != nil, lab.RuntimeColumn(), os.Getenv("CASES")
+	simulated, column, cases := f.simulate != nil, runtime.Column(), os.Getenv("CASES")
 	switch on := func(s string) bool { return strings.HasPrefix(column, s) }; {
 	case cases == "book" && f.incident == "":
 		return "no public incident"
 	case cases != "book" && !regexp.MustCompile(cases).MatchString(f.name):
 		return "not asked for"
-	case lab.RuntimeGiven() && simulated != lab.StandInsOnly():
+	case runtime.Given() && simulated != runtime.StandInsOnly():
 		return "of another column"
 	case !simulated && f.on != nil && !slices.ContainsFunc(f.on, on):
 		return "only on " + strings.Join(f.on, ", ")
@@ -260,7 +261,7 @@ func (f *fault) complete() {
 // needContainerd skips a test that is about shims.
 func needContainerd(t *testing.T) {
 	t.Helper()
-	if !strings.HasPrefix(lab.RuntimeColumn(), "containerd") || lab.StandInsOnly() {
+	if !strings.HasPrefix(runtime.Column(), "containerd") || runtime.StandInsOnly() {
 		t.Skip("SKIPPED: only containerd has shims")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // The runtimes that rows are made on.
@@ -60,7 +61,7 @@ var socketFaults = []fault{
 	},
 	{
 		name: "400 idle connections, 256 fds", want: health.AcceptFDExhausted, goal: 4 * time.Second, restart: true,
-		options: lab.ContainerdOptions{OpenFiles: 256}, onTheWay: noDescriptor,
+		options: runtime.ContainerdOptions{OpenFiles: 256}, onTheWay: noDescriptor,
 		make: func(b *bench) func() { return b.connect(400) },
 		steps: []pasted{
 			{holds: "ls -l /proc/", want: "socket"},
@@ -221,11 +222,11 @@ func impostorFault(name string, kind lab.Impostor, options lab.PlegdOptions) fau
 }
 
 func secondAtPath(b *bench) {
-	b.second = lab.NewContainerd(b.t, lab.ContainerdOptions{NotStarted: true})
+	b.second = runtime.NewContainerd(b.t, runtime.ContainerdOptions{NotStarted: true})
 	b.second.ListenAt(b.socket)
 }
 
-func secondRuntime(b *bench) { b.second = lab.NewContainerd(b.t, lab.ContainerdOptions{}) }
+func secondRuntime(b *bench) { b.second = runtime.NewContainerd(b.t, runtime.ContainerdOptions{}) }
 
 // launchSecond starts the second runtime, and returns when it has replaced the socket.
 func (b *bench) launchSecond() {

@@ -14,13 +14,15 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // service are the commands of a reason whose runtime is a service of systemd.
 type service struct {
 	reason string
 	// inject makes the fault, and returns what ends what no command repairs.
-	inject   func(*bench, *lab.Systemd) (fix func())
+	inject   func(*bench, *systemd.Systemd) (fix func())
 	commands []pasted
 }
 
@@ -28,7 +30,7 @@ const unit = "containerd.service"
 
 // serviceSteps are made one after another on one systemd.
 var serviceSteps = []service{
-	{health.RuntimeSocketMissing, func(_ *bench, s *lab.Systemd) func() {
+	{health.RuntimeSocketMissing, func(_ *bench, s *systemd.Systemd) func() {
 		s.Run("systemctl", "stop", unit)
 		return func() { s.Run("systemctl", "start", unit) }
 	}, []pasted{
@@ -36,19 +38,19 @@ var serviceSteps = []service{
 		{holds: "journalctl -u", want: "containerd"},
 		{holds: "plegd status", want: "/run/containerd/containerd.sock", status: -1},
 	}},
-	{health.RuntimeNotListening, func(_ *bench, s *lab.Systemd) func() {
+	{health.RuntimeNotListening, func(_ *bench, s *systemd.Systemd) func() {
 		s.Signal(unit, syscall.SIGKILL)
 		return func() { s.Run("systemctl", "start", unit) }
 	}, []pasted{
 		{holds: "systemctl status", want: "signal=KILL", status: 3},
 		{holds: "journalctl -u", want: "Main process exited"},
 	}},
-	{health.RuntimeSocketUnlinked, func(_ *bench, s *lab.Systemd) func() {
+	{health.RuntimeSocketUnlinked, func(_ *bench, s *systemd.Systemd) func() {
 		s.Run("rm", "/run/containerd/containerd.sock")
 		return func() {}
 	}, []pasted{{holds: "systemctl restart", repairs: true}}},
-	{health.RuntimeThrottled, func(b *bench, s *lab.Systemd) func() {
-		lab.Two(100, func(int) { b.pods[0].CreateHeavyContainer(1000) })
+	{health.RuntimeThrottled, func(b *bench, s *systemd.Systemd) func() {
+		runtime.Two(100, func(int) { b.pods[0].CreateHeavyContainer(1000) })
 		s.Run("systemctl", "set-property", "--runtime", unit, "CPUQuota=1%")
 		return func() {}
 	}, []pasted{
@@ -56,7 +58,7 @@ var serviceSteps = []service{
 		{holds: "cpu.cfs_quota_us", want: "000"},
 		{holds: "CPUQuota=", repairs: true},
 	}},
-	{health.KernelLimitReached, func(_ *bench, s *lab.Systemd) func() {
+	{health.KernelLimitReached, func(_ *bench, s *systemd.Systemd) func() {
 		s.Run("systemctl", "set-property", "--runtime", unit, "TasksMax="+s.Property(unit, "TasksCurrent"))
 		return func() {
 			s.Run("systemctl", "set-property", "--runtime", unit, "TasksMax=infinity")
@@ -67,7 +69,7 @@ var serviceSteps = []service{
 		{holds: "systemctl show", want: "TasksMax="},
 		{holds: "sysctl", want: "kernel.pid_max"},
 	}},
-	{health.SystemBusStalled, func(b *bench, s *lab.Systemd) func() {
+	{health.SystemBusStalled, func(b *bench, s *systemd.Systemd) func() {
 		s.Signal("dbus.service", syscall.SIGSTOP)
 		return b.holdList()
 	}, []pasted{
@@ -76,7 +78,7 @@ var serviceSteps = []service{
 		{holds: "systemctl status", want: "State: "},
 		{holds: "kill -CONT"},
 	}},
-	{health.RuntimeRestarting, func(b *bench, s *lab.Systemd) func() {
+	{health.RuntimeRestarting, func(b *bench, s *systemd.Systemd) func() {
 		for reason := ""; reason != health.RuntimeRestarting; { // those of the faults before count, too
 			s.Signal(unit, syscall.SIGKILL)
 			awaitInside(b.t, s, health.RuntimeNotListening, health.RuntimeRestarting)
@@ -107,16 +109,16 @@ const systemdConfig = `version = 2
 // TestServiceSteps pastes the commands that are about the runtime's unit, in a systemd
 // of the lab's with the machine's containerd and plegd as services.
 func TestServiceSteps(t *testing.T) {
-	if lab.RuntimeGiven() && !strings.HasPrefix(lab.RuntimeColumn(), "containerd") || os.Getenv("PLEGD_E2E_CONTAINERD") != "" {
+	if runtime.Given() && !strings.HasPrefix(runtime.Column(), "containerd") || os.Getenv("PLEGD_E2E_CONTAINERD") != "" {
 		t.Skip("it is made with the machine's own containerd")
 	}
-	files := append(lab.ContainerdFiles(t),
-		lab.SystemdFile{Path: "/etc/containerd/config.toml", Text: fmt.Sprintf(systemdConfig, lab.PauseImage)},
+	files := append(systemd.ContainerdFiles(t),
+		systemd.File{Path: "/etc/containerd/config.toml", Text: fmt.Sprintf(systemdConfig, runtime.PauseImage)},
 		// A fault stays until its commands have been tried.
-		lab.SystemdFile{Path: "/etc/systemd/system/containerd.service.d/restart.conf", Text: "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"},
-		lab.SystemdFile{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
+		systemd.File{Path: "/etc/systemd/system/containerd.service.d/restart.conf", Text: "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"},
+		systemd.File{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
 	)
-	s := lab.NewSystemd(t, files...)
+	s := systemd.Boot(t, files...)
 	s.Run("systemctl", "start", "dbus.socket", "dbus.service")
 	r := s.StartContainerd().In("plegd-steps.slice")
 	pods := r.RunPods(2, 1)
@@ -142,7 +144,7 @@ func TestServiceSteps(t *testing.T) {
 
 // awaitInside waits until plegd in a systemd names one of some reasons; "" is a healthy
 // verdict.
-func awaitInside(t *testing.T, s *lab.Systemd, reasons ...string) *facts.Snapshot {
+func awaitInside(t *testing.T, s *systemd.Systemd, reasons ...string) *facts.Snapshot {
 	t.Helper()
 	var v facts.Snapshot
 	lab.Eventually(t, time.Minute, fmt.Sprintf("the reason is one of %q", reasons), func() error {

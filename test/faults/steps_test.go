@@ -17,6 +17,8 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // TestSteps pastes the commands of a reason's steps into a shell while its fault stands,
@@ -29,7 +31,7 @@ func TestSteps(t *testing.T) {
 			continue
 		}
 		t.Run(f.test(), func(t *testing.T) {
-			second := lab.NewContainerd(t, lab.ContainerdOptions{})
+			second := runtime.NewContainerd(t, runtime.ContainerdOptions{})
 			second.CRI(t).RunPods(1, 1)
 			b := newBench(t, f)
 			b.watch(f)
@@ -122,7 +124,7 @@ type shell struct {
 	t testing.TB
 	// path comes before the programs' own, not must be in no output.
 	path, not string
-	inside    *lab.Systemd // nil: on the machine
+	inside    *systemd.Systemd // nil: on the machine
 }
 
 func newShell(t testing.TB, b *bench) *shell {

@@ -10,19 +10,20 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // storageFaults are those of the file systems and locks that the runtime uses. Lists
 // are answered in all of them, and no pod can be started.
 var storageFaults = []fault{
-	full("root full, tmpfs", "tmpfs", "free (tmpfs)", (*lab.FileSystem).Fill),
-	full("root full, ext4", "ext4", "free (ext4 on /dev/loop", (*lab.FileSystem).Fill,
+	full("root full, tmpfs", "tmpfs", "free (tmpfs)", (*runtime.FileSystem).Fill),
+	full("root full, ext4", "ext4", "free (ext4 on /dev/loop", (*runtime.FileSystem).Fill,
 		pasted{holds: "df -h", wantOf: func(b *bench) string { return "100% " + b.disk.Path() }, inside: true},
 		pasted{holds: "df -i", wantOf: func(b *bench) string { return b.disk.Path() }, inside: true},
 		pasted{holds: "findmnt", want: "errors=remount-ro", inside: true},
 		pasted{holds: "du -xh", wantOf: func(b *bench) string { return b.disk.Path() }, inside: true}),
-	full("root out of inodes, ext4", "ext4", "inodes free (ext4", (*lab.FileSystem).FillInodes, pasted{holds: "rmi --prune"}),
-	full("root mounted read-only", "tmpfs", "read-only (tmpfs", (*lab.FileSystem).ReadOnly),
+	full("root out of inodes, ext4", "ext4", "inodes free (ext4", (*runtime.FileSystem).FillInodes, pasted{holds: "rmi --prune"}),
+	full("root mounted read-only", "tmpfs", "read-only (tmpfs", (*runtime.FileSystem).ReadOnly),
 	{
 		// Only another mount ends it, for which the runtime must let go of the old one.
 		name: "root read-only after an error, ext4", on: onContainerd, want: health.RuntimeStorageFull, goal: 5 * time.Second,
@@ -97,7 +98,7 @@ var storageFaults = []fault{
 }
 
 // full is a fault of the root's file system.
-func full(name, kind, evidence string, fill func(*lab.FileSystem) func(), steps ...pasted) fault {
+func full(name, kind, evidence string, fill func(*runtime.FileSystem) func(), steps ...pasted) fault {
 	return fault{
 		name: name, on: onContainerd, want: health.RuntimeStorageFull, goal: 5 * time.Second, steps: steps,
 		configure: func(b *bench) { b.disk = b.SmallRoot(kind) },

@@ -17,6 +17,8 @@ import (
 
 	"github.com/plegd/plegd/test/kubelet/record"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/kubernetes"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // What make e2e-kubelet passes.
@@ -48,15 +50,15 @@ func TestPredictions(t *testing.T) {
 	}
 	programs := map[string]string{}
 	for _, version := range versions {
-		programs[version] = lab.Kubernetes(t, "kubelet", version)
+		programs[version] = kubernetes.Kubernetes(t, "kubelet", version)
 	}
 	nodes := make([]string, 1+runs*len(versions)*len(scenarios))
 	for i := range nodes {
 		nodes[i] = fmt.Sprintf("node%d", i)
 	}
-	control := lab.NewControlPlane(t, lab.NewNode(t), controlVersion, nodes...)
+	control := kubernetes.NewControlPlane(t, lab.NewNode(t), controlVersion, nodes...)
 	// The simulated runtime has no images, which a kubelet asks for.
-	images := lab.NewContainerd(t, lab.ContainerdOptions{}).Socket
+	images := runtime.NewContainerd(t, runtime.ContainerdOptions{}).Socket
 	free := make(chan struct{}, lanes)
 	start := func(t *testing.T, version, name string, s scenario, do func(*lane)) {
 		l := &lane{cluster: control, name: nodes[0], version: version, program: programs[version], options: s, images: images}
@@ -130,7 +132,7 @@ func (l *lane) predict(place, run int) {
 
 func runtimeName(s scenario) string {
 	if s.real {
-		return lab.RuntimeColumn()
+		return runtime.Column()
 	}
 	return "simulated"
 }

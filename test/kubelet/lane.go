@@ -15,6 +15,8 @@ import (
 
 	"github.com/plegd/plegd/test/kubelet/record"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/kubernetes"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 const (
@@ -32,7 +34,7 @@ const (
 type lane struct {
 	*testing.T
 	dir     string
-	cluster *lab.ControlPlane
+	cluster *kubernetes.ControlPlane
 	name    string // of the node
 	version string // of the kubelet
 	program string // the kubelet's
@@ -40,10 +42,10 @@ type lane struct {
 	options scenario
 
 	node       *lab.Node
-	containerd *lab.Containerd // nil on a simulated runtime
-	simulated  *simulated      // nil on a real one
+	containerd *runtime.Containerd // nil on a simulated runtime
+	simulated  *simulated          // nil on a real one
 	socket     string
-	api        *lab.Conditions
+	api        *kubernetes.Conditions
 	kubelet    *lab.NodeProcess
 	plegd      *lab.NodeProcess
 	control    *http.Client
@@ -55,7 +57,7 @@ type lane struct {
 func (l *lane) start(t *testing.T) {
 	l.T, l.dir = t, lab.Dir(t)
 	if l.options.real {
-		l.containerd = lab.NewContainerd(t, lab.ContainerdOptions{Node: true})
+		l.containerd = runtime.NewContainerd(t, runtime.ContainerdOptions{Node: true})
 		l.node, l.socket = l.containerd.Node(), l.containerd.Socket
 	} else {
 		l.node = lab.NewNode(t)
@@ -116,7 +118,7 @@ func (l *lane) configure() {
 		lab.Must(l, os.Mkdir(l.path(dir), 0o755))
 	}
 	l.writeJSON("kubelet.json", config)
-	lab.Must(l, os.WriteFile(l.path("token"), []byte(lab.MetricsToken+"\n"), 0o600))
+	lab.Must(l, os.WriteFile(l.path("token"), []byte(kubernetes.MetricsToken+"\n"), 0o600))
 	if l.containerd == nil {
 		return
 	}
@@ -125,7 +127,7 @@ func (l *lane) configure() {
 			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("p%d", i), "namespace": "default"},
 			"spec": map[string]any{
 				"hostNetwork": true, "terminationGracePeriodSeconds": 0,
-				"containers": []any{map[string]any{"name": "c", "image": lab.PauseImage, "imagePullPolicy": "Never"}},
+				"containers": []any{map[string]any{"name": "c", "image": runtime.PauseImage, "imagePullPolicy": "Never"}},
 			},
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 // netPods are the static pods that need a network of their own.
@@ -42,7 +43,7 @@ func (l *lane) podStartsFailing() {
 	hang := filepath.Join(cni, "hang")
 	l.write(hang, "", 0o644)
 	l.write(filepath.Join(cni, "slow-cni"), fmt.Sprintf(cniPlugin, hang), 0o755)
-	l.write(filepath.Join(cni, "loopback"), lab.FakePlugin, 0o755)
+	l.write(filepath.Join(cni, "loopback"), runtime.FakePlugin, 0o755)
 	draft := l.containerd.CNIConfig + ".draft"
 	l.write(draft, `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "slow-cni"}]}`, 0o644)
 	lab.Must(t, os.Rename(draft, l.containerd.CNIConfig))
@@ -54,7 +55,7 @@ func (l *lane) podStartsFailing() {
 			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("net%d", i), "namespace": "default"},
 			"spec": map[string]any{
 				"terminationGracePeriodSeconds": 0,
-				"containers":                    []any{map[string]any{"name": "c", "image": lab.PauseImage, "imagePullPolicy": "Never"}},
+				"containers":                    []any{map[string]any{"name": "c", "image": runtime.PauseImage, "imagePullPolicy": "Never"}},
 			},
 		})
 	}

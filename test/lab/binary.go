@@ -3,10 +3,12 @@
 package lab
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -23,7 +25,7 @@ var plegdBinary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv(binaryEnv); path != "" {
 		return filepath.Abs(path)
 	}
-	return goBuild("cmd/plegd")
+	return GoBuild("cmd/plegd")
 })
 
 // Binary returns the path of the plegd under test, building it the first time.
@@ -34,8 +36,8 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-// goBuild builds a static program of this module and returns its path.
-func goBuild(pkg string) (string, error) {
+// GoBuild builds a static program of this module and returns its path.
+func GoBuild(pkg string) (string, error) {
 	dir, err := runDir()
 	path := filepath.Join(dir, filepath.Base(pkg))
 	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, modulePath+"/"+pkg)
@@ -47,4 +49,20 @@ func goBuild(pkg string) (string, error) {
 		}
 	}
 	return path, err
+}
+
+// RunScript runs a script beside this file and returns the line that it prints.
+func RunScript(name string, args ...string) (string, error) {
+	mod, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	var stderr bytes.Buffer
+	run := exec.Command(filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "test", "lab", name), args...)
+	run.Env, run.Stderr = append(os.Environ(), "GOFLAGS="), &stderr
+	out, err := run.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(out)), nil
 }

@@ -1,7 +1,7 @@
-// Package lab gives the end-to-end tests real things to break: a containerd of
-// their own with real pods, the plegd binary, a Prometheus that scrapes it. It
-// knows plegd only from outside: its flags, its HTTP paths, its control socket
-// and its log.
+// Package lab gives the end-to-end tests real things to break: the plegd binary, a Prometheus
+// that scrapes it, and namespaces, cgroups and processes for the packages below it, which have
+// a runtime with real pods, a systemd and a Kubernetes control plane. It knows plegd only from
+// outside: its flags, its HTTP paths, its control socket and its log.
 //
 // Everything that a test makes lives below a temporary directory, in namespaces and
 // cgroups of its own, and is gone when the test ends, however it ends. The lab

@@ -40,7 +40,7 @@ type impostorConfig struct {
 // It is a process of its own, as a runtime is: plegd looks for the listening process.
 func (i Impostor) Start(t testing.TB, path string) (pid int, stop func()) {
 	t.Helper()
-	cmd := again(t, impostorEnv, impostorConfig{Kind: i, Path: path})
+	cmd := Again(t, impostorEnv, impostorConfig{Kind: i, Path: path})
 	cmd.Stderr = os.Stderr
 	_, stop = StartCommand(t, cmd)
 	Eventually(t, 5*time.Second, "the impostor listens", func() error {
@@ -49,7 +49,7 @@ func (i Impostor) Start(t testing.TB, path string) (pid int, stop func()) {
 		}
 		c, err := net.Dial("unix", path)
 		if err == nil {
-			closeQuietly(c)
+			Close(c)
 		}
 		return err
 	})
@@ -100,7 +100,7 @@ func impostorMain() int {
 			return 1
 		}
 		go func() {
-			defer closeQuietly(c)
+			defer Close(c)
 			_, _ = io.Copy(io.Discard, c)
 		}()
 	}

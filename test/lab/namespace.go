@@ -19,9 +19,9 @@ import (
 	"time"
 )
 
-// namespace is a pair of mount and pid namespaces with a first process of the
+// Namespace is a pair of mount and pid namespaces with a first process of the
 // lab's own, in which programs can be started one after another.
-type namespace struct {
+type Namespace struct {
 	cmd     *exec.Cmd
 	stdin   io.WriteCloser
 	answers chan nsAnswer
@@ -31,19 +31,22 @@ type namespace struct {
 // of the started process.
 type nsAnswer struct {
 	nsEvent
-	end *exit
+	end *Exit
 }
 
-// exit is the end of one process in the namespace.
-type exit struct {
-	done   chan struct{}
-	status syscall.WaitStatus
+// Exit is the end of one process in the namespace.
+type Exit struct {
+	Done   chan struct{}
+	Status syscall.WaitStatus
 }
 
-// newNamespace starts one; it ends, with everything in it, when the test does.
-func newNamespace(t testing.TB, config nsConfig) *namespace {
+// Pid is the process id of its first process.
+func (ns *Namespace) Pid() int { return ns.cmd.Process.Pid }
+
+// NewNamespace starts one; it ends, with everything in it, when the test does.
+func NewNamespace(t testing.TB, config NamespaceConfig) *Namespace {
 	t.Helper()
-	ns := &namespace{answers: make(chan nsAnswer, 1), cmd: again(t, nsInitEnv, config)}
+	ns := &Namespace{answers: make(chan nsAnswer, 1), cmd: Again(t, nsInitEnv, config)}
 	flags := uintptr(syscall.CLONE_NEWNS | syscall.CLONE_NEWPID)
 	if config.Loopback {
 		flags |= syscall.CLONE_NEWNET
@@ -60,17 +63,17 @@ func newNamespace(t testing.TB, config nsConfig) *namespace {
 	Must(t, err)
 	// The first process's death takes every other with it, and Wait returns when
 	// the last of them is gone.
-	startRead(t, ns.cmd, ns.read)
+	StartRead(t, ns.cmd, ns.read)
 	if e, err := ns.answer(10 * time.Second); err != nil || !e.Ready {
 		t.Fatalf("lab: prepare the namespaces: %v %s", err, stderr.String())
 	}
 	return ns
 }
 
-func (ns *namespace) read(r io.Reader) {
+func (ns *Namespace) read(r io.Reader) {
 	defer close(ns.answers)
 	dec := json.NewDecoder(bufio.NewReader(r))
-	running := make(map[int]*exit)
+	running := make(map[int]*Exit)
 	for {
 		var e nsEvent
 		if dec.Decode(&e) != nil {
@@ -80,21 +83,21 @@ func (ns *namespace) read(r io.Reader) {
 			// Orphans that the first process has reaped are not in the map.
 			if x := running[e.Exited]; x != nil {
 				delete(running, e.Exited)
-				x.status = e.Status
-				close(x.done)
+				x.Status = e.Status
+				close(x.Done)
 			}
 			continue
 		}
 		answer := nsAnswer{nsEvent: e}
 		if e.Started > 0 {
-			answer.end = &exit{done: make(chan struct{})}
+			answer.end = &Exit{Done: make(chan struct{})}
 			running[e.Started] = answer.end
 		}
 		ns.answers <- answer
 	}
 }
 
-func (ns *namespace) answer(timeout time.Duration) (nsAnswer, error) {
+func (ns *Namespace) answer(timeout time.Duration) (nsAnswer, error) {
 	select {
 	case e, ok := <-ns.answers:
 		if !ok {
@@ -111,8 +114,8 @@ func (ns *namespace) answer(timeout time.Duration) (nsAnswer, error) {
 
 // start starts a program in the namespace and returns its pid as the tests see
 // it, and its end. The program must run for a while.
-func (ns *namespace) start(c nsCommand) (pid int, end *exit, err error) {
-	inner, end, err := ns.launch(c)
+func (ns *Namespace) start(c NamespaceCommand) (pid int, end *Exit, err error) {
+	inner, end, err := ns.Launch(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -121,16 +124,16 @@ func (ns *namespace) start(c nsCommand) (pid int, end *exit, err error) {
 		return pid, end, nil
 	}
 	select { // a missing process has exited, which its parent reports a moment later
-	case <-end.done:
-		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], describe(end.status))
+	case <-end.Done:
+		err = fmt.Errorf("%s ended at once: %s", c.Argv[0], DescribeExit(end.Status))
 	case <-time.After(10 * time.Second):
 	}
 	return 0, end, err
 }
 
-// launch starts a program, which may end at once, and returns its pid inside the
+// Launch starts a program, which may end at once, and returns its pid inside the
 // namespace.
-func (ns *namespace) launch(c nsCommand) (inner int, end *exit, err error) {
+func (ns *Namespace) Launch(c NamespaceCommand) (inner int, end *Exit, err error) {
 	line, err := json.Marshal(c)
 	if err != nil {
 		return 0, nil, err
@@ -174,7 +177,8 @@ func outerPid(initPid, inner int) (int, error) {
 	return 0, fmt.Errorf("no process has pid %d in the namespace of %d", inner, initPid)
 }
 
-func isClosed(c <-chan struct{}) bool {
+// IsClosed reports whether a channel is closed.
+func IsClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -183,8 +187,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// describe says in words how a process ended.
-func describe(s syscall.WaitStatus) string {
+// DescribeExit says in words how a process ended.
+func DescribeExit(s syscall.WaitStatus) string {
 	if s.Signaled() {
 		return "killed by " + s.Signal().String()
 	}

@@ -25,24 +25,23 @@ import (
 // kernel settings that a kubelet writes are covered, so the machine keeps its own.
 type Node struct {
 	t  testing.TB
-	ns *namespace
+	ns *Namespace
 }
 
 // NewNode starts an empty node, which ends with the test.
 func NewNode(t testing.TB) *Node {
 	t.Helper()
 	RequireRoot(t)
-	return &Node{t: t, ns: newNamespace(t, nodeNamespaces())}
+	return &Node{t: t, ns: NewNamespace(t, NodeNamespaces())}
 }
 
-// Node returns the namespaces of a containerd, which are a whole node with
-// ContainerdOptions.Node.
-func (c *Containerd) Node() *Node { return &Node{t: c.t, ns: c.ns} }
+// NodeOf returns a node of existing namespaces.
+func NodeOf(t testing.TB, ns *Namespace) *Node { return &Node{t: t, ns: ns} }
 
-// nodeNamespaces returns what a node's namespaces need besides some file systems
+// NodeNamespaces returns what a node's namespaces need besides some file systems
 // in memory.
-func nodeNamespaces(tmpfs ...string) nsConfig {
-	return nsConfig{
+func NodeNamespaces(tmpfs ...string) NamespaceConfig {
+	return NamespaceConfig{
 		Tmpfs:    append([]string{"/var/lib", "/var/log"}, tmpfs...),
 		Loopback: true,
 		Shared:   true,
@@ -55,7 +54,7 @@ func nodeNamespaces(tmpfs ...string) nsConfig {
 type NodeProcess struct {
 	// Pid is its process id outside the node.
 	Pid int
-	process
+	Process
 }
 
 // Start starts a program on the node; its output is appended to a file.
@@ -67,8 +66,8 @@ func (n *Node) Start(log string, argv ...string) *NodeProcess {
 // StartWith starts a program with a certain environment.
 func (n *Node) StartWith(env []string, log string, argv ...string) *NodeProcess {
 	n.t.Helper()
-	p := &NodeProcess{process: process{t: n.t, ns: n.ns, name: argv[0], argv: argv, env: env, log: log}}
-	p.launch()
+	p := &NodeProcess{Process: Process{TB: n.t, Namespace: n.ns, Name: argv[0], Argv: argv, Env: env, Log: log}}
+	p.Launch()
 	p.Pid = p.pid
 	return p
 }
@@ -78,30 +77,30 @@ func (n *Node) StartWith(env []string, log string, argv ...string) *NodeProcess 
 func (n *Node) Run(env []string, argv ...string) (output string, status int) {
 	n.t.Helper()
 	log := filepath.Join(n.t.TempDir(), "output")
-	_, end, err := n.ns.launch(nsCommand{Argv: argv, Env: env, Log: log})
+	_, end, err := n.ns.Launch(NamespaceCommand{Argv: argv, Env: env, Log: log})
 	if err != nil {
 		n.t.Fatalf("run %s: %v", argv[0], err)
 	}
 	select {
-	case <-end.done:
+	case <-end.Done:
 	case <-time.After(runLimit):
 		n.t.Fatalf("%v has not ended within %s\n%s", argv, runLimit, Tail(log, 20))
 	}
 	b, err := os.ReadFile(log)
 	Must(n.t, err)
-	return string(b), end.status.ExitStatus()
+	return string(b), end.Status.ExitStatus()
 }
 
 // Path returns where a file of the node is for this process.
 func (n *Node) Path(path string) string {
-	return filepath.Join("/proc", strconv.Itoa(n.ns.cmd.Process.Pid), "root", path)
+	return filepath.Join("/proc", strconv.Itoa(n.ns.Pid()), "root", path)
 }
 
 // Listen listens on a TCP address of the node's own network for this process.
 func (n *Node) Listen(address string) net.Listener {
 	n.t.Helper()
 	var l net.Listener
-	err := n.inNetwork(func() (err error) {
+	err := n.InNetwork(func() (err error) {
 		l, err = net.Listen("tcp", address)
 		return err
 	})
@@ -117,8 +116,8 @@ func (n *Node) Client(timeout time.Duration) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a node of the tests' own
 		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
-			inner := n.inNetwork(func() error {
-				conn, err = net.DialTimeout(network, address, dialLimit)
+			inner := n.InNetwork(func() error {
+				conn, err = net.DialTimeout(network, address, DialLimit)
 				return err
 			})
 			return conn, inner
@@ -131,15 +130,15 @@ func (n *Node) Client(timeout time.Duration) *http.Client {
 const (
 	// runLimit is how long a program may take that Run runs.
 	runLimit = 5 * time.Minute
-	// dialLimit is how long a connection on a node may take.
-	dialLimit = 2 * time.Second
+	// DialLimit is how long a connection on a node may take.
+	DialLimit = 2 * time.Second
 )
 
-// inNetwork calls f on a thread that is in the node's network.
-func (n *Node) inNetwork(f func() error) error { return inNetwork(n.ns.cmd.Process.Pid, f) }
+// InNetwork calls f on a thread that is in the node's network.
+func (n *Node) InNetwork(f func() error) error { return InNetwork(n.ns.Pid(), f) }
 
-// inNetwork calls f on a thread that is in the network of a process.
-func inNetwork(pid int, f func() error) error {
+// InNetwork calls f on a thread that is in the network of a process.
+func InNetwork(pid int, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		// The thread must go back to its own network and must not end: the lab's
@@ -156,12 +155,12 @@ func inNetworkOf(pid int, f func() error) error {
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(own)
+	defer Close(own)
 	other, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(other)
+	defer Close(other)
 	if err := unix.Setns(int(other.Fd()), unix.CLONE_NEWNET); err != nil {
 		return err
 	}
@@ -173,12 +172,9 @@ func inNetworkOf(pid int, f func() error) error {
 	return f()
 }
 
-// Running reports whether the process has not ended.
-func (p *NodeProcess) Running() bool { return p.running() }
-
 // Terminate ends the process by SIGTERM and returns its exit status.
 func (p *NodeProcess) Terminate(limit time.Duration) (status int) {
-	p.t.Helper()
-	p.finish(syscall.SIGTERM, limit)
-	return p.end.status.ExitStatus()
+	p.TB.Helper()
+	p.Finish(syscall.SIGTERM, limit)
+	return p.End.Status.ExitStatus()
 }

@@ -19,8 +19,8 @@ import (
 // process, and is unset everywhere else.
 const nsInitEnv = "PLEGD_LAB_NSINIT"
 
-// nsConfig says what the first process of the namespaces is to prepare.
-type nsConfig struct {
+// NamespaceConfig says what the first process of the namespaces is to prepare.
+type NamespaceConfig struct {
 	// Tmpfs are directories to put a tmpfs on, so that containerd's layers lie
 	// neither on an overlay nor on the disk.
 	Tmpfs []string
@@ -39,8 +39,8 @@ type nsConfig struct {
 	Empty []string
 }
 
-// nsCommand is one line to the first process: start this program.
-type nsCommand struct {
+// NamespaceCommand is one line to the first process: start this program.
+type NamespaceCommand struct {
 	Argv []string
 	Env  []string
 	// Log is the file that its output is appended to.
@@ -67,7 +67,7 @@ type nsEvent struct {
 // killed.
 func nsInitMain() int {
 	out := json.NewEncoder(os.Stdout)
-	var config nsConfig
+	var config NamespaceConfig
 	err := json.Unmarshal([]byte(os.Getenv(nsInitEnv)), &config)
 	if err == nil {
 		err = nsMount(config)
@@ -80,12 +80,12 @@ func nsInitMain() int {
 	// Asked for before the first child, or the first death might be missed.
 	dead := make(chan os.Signal, 1)
 	signal.Notify(dead, syscall.SIGCHLD)
-	commands := make(chan nsCommand)
+	commands := make(chan NamespaceCommand)
 	go func() {
 		defer close(commands)
 		in := json.NewDecoder(bufio.NewReader(os.Stdin))
 		for {
-			var c nsCommand
+			var c NamespaceCommand
 			if in.Decode(&c) != nil {
 				return
 			}
@@ -126,7 +126,7 @@ func nsInitMain() int {
 
 // nsMount makes the namespace's own mounts. A shim's socket has a fixed place
 // below /run, as has runc's state: two containerds must not share them.
-func nsMount(config nsConfig) error {
+func nsMount(config NamespaceConfig) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
@@ -205,17 +205,17 @@ func loopbackUp() error {
 	return nil
 }
 
-func nsStart(c nsCommand) (pid int, err error) {
+func nsStart(c NamespaceCommand) (pid int, err error) {
 	log, err := os.OpenFile(c.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return 0, err
 	}
-	defer closeQuietly(log)
+	defer Close(log)
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, err
 	}
-	defer closeQuietly(null)
+	defer Close(null)
 	pid, err = syscall.ForkExec(c.Argv[0], c.Argv, &syscall.ProcAttr{
 		Env:   c.Env,
 		Files: []uintptr{null.Fd(), log.Fd(), log.Fd()},
@@ -228,5 +228,5 @@ func nsStart(c nsCommand) (pid int, err error) {
 	return pid, nil
 }
 
-// closeQuietly closes what nothing is lost with.
-func closeQuietly(c io.Closer) { _ = c.Close() }
+// Close closes what nothing is lost with.
+func Close(c io.Closer) { _ = c.Close() }

@@ -83,7 +83,7 @@ func NewPlegd(t testing.TB, socket string, options PlegdOptions) *Plegd {
 	p.argv = append(p.argv, options.Flags...)
 	t.Cleanup(func() {
 		p.http.CloseIdleConnections()
-		closeQuietly(p.Log)
+		Close(p.Log)
 	})
 	p.Start()
 	return p
@@ -119,7 +119,7 @@ func (p *Plegd) Start() {
 func (p *Plegd) Pid() int { return p.cmd.Process.Pid }
 
 // Running reports whether it has not ended.
-func (p *Plegd) Running() bool { return p.done != nil && !isClosed(p.done) }
+func (p *Plegd) Running() bool { return p.done != nil && !IsClosed(p.done) }
 
 // Kill ends plegd by SIGKILL.
 func (p *Plegd) Kill() {
@@ -149,7 +149,7 @@ func FreeAddress(t testing.TB) string {
 	for range portRange {
 		port := firstPort + (os.Getpid()*97+int(nextPort.Add(1)))%portRange
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			closeQuietly(l)
+			Close(l)
 			return l.Addr().String()
 		}
 	}

@@ -83,7 +83,7 @@ func Get(client *http.Client, url string) (code int, body string, err error) {
 	if err != nil {
 		return 0, "", err
 	}
-	defer closeQuietly(answer.Body)
+	defer Close(answer.Body)
 	b, err := io.ReadAll(answer.Body)
 	return answer.StatusCode, string(b), err
 }

@@ -11,9 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // StartProgram starts a program, which is killed when the test ends. It returns its pid and a
@@ -24,7 +27,7 @@ func StartProgram(t testing.TB, name string, argv ...string) (pid int, ended <-c
 	log, err := os.Create(path)
 	Must(t, err)
 	t.Cleanup(func() {
-		closeQuietly(log)
+		Close(log)
 		KeepLog(t, path, name)
 	})
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -53,9 +56,9 @@ func StartCommand(t testing.TB, cmd *exec.Cmd) (ended <-chan struct{}, end func(
 	return done, end
 }
 
-// again returns a command that starts this test binary again, with a configuration in a
+// Again returns a command that starts this test binary again, with a configuration in a
 // variable of the environment that tells Main what the process is for.
-func again(t testing.TB, variable string, config any) *exec.Cmd {
+func Again(t testing.TB, variable string, config any) *exec.Cmd {
 	t.Helper()
 	if !mainCalled.Load() {
 		t.Fatal("lab: TestMain must call lab.Main")
@@ -69,99 +72,101 @@ func again(t testing.TB, variable string, config any) *exec.Cmd {
 	return cmd
 }
 
-// process is a program in a namespace, started by launch, again after its end.
-type process struct {
-	t         testing.TB
-	ns        *namespace
-	name      string
-	argv, env []string
-	log, pipe string // the file with its output; the pipe that it writes to, "": none
-	cgroup    string // its own; "": that of the tests
+// Process is a program in a namespace, started by launch, again after its end.
+type Process struct {
+	TB        testing.TB
+	Namespace *Namespace
+	Name      string
+	Argv, Env []string
+	Log, Pipe string // the file with its output; the pipe that it writes to, "": none
+	Cgroup    string // its own; "": that of the tests
 	pid       int
-	end       *exit
+	End       *Exit
 }
 
-func (p *process) launch() {
-	p.t.Helper()
-	if p.running() {
-		p.t.Fatalf("lab: %s runs already", p.name)
+// Launch starts the process and does not wait until it answers.
+func (p *Process) Launch() {
+	p.TB.Helper()
+	if p.Running() {
+		p.TB.Fatalf("lab: %s runs already", p.Name)
 	}
 	var err error
-	if p.pid, p.end, err = p.ns.start(nsCommand{Argv: p.argv, Env: p.env, Log: cmp.Or(p.pipe, p.log)}); err != nil {
-		p.t.Fatalf("start %s: %v\n%s", p.name, err, Tail(p.log, 20))
+	if p.pid, p.End, err = p.Namespace.start(NamespaceCommand{Argv: p.Argv, Env: p.Env, Log: cmp.Or(p.Pipe, p.Log)}); err != nil {
+		p.TB.Fatalf("start %s: %v\n%s", p.Name, err, Tail(p.Log, 20))
 	}
-	if p.cgroup != "" {
-		Must(p.t, joinCgroup(p.cgroup, p.pid))
+	if p.Cgroup != "" {
+		Must(p.TB, joinCgroup(p.Cgroup, p.pid))
 	}
 }
 
-func (p *process) running() bool { return p.end != nil && !isClosed(p.end.done) }
+// Running reports whether the process has not ended.
+func (p *Process) Running() bool { return p.End != nil && !IsClosed(p.End.Done) }
 
 // Pid is the process id outside the namespace.
-func (p *process) Pid() int { return p.pid }
+func (p *Process) Pid() int { return p.pid }
 
-// await waits until the process answers.
-func (p *process) await(answers func() error) {
-	p.t.Helper()
-	Eventually(p.t, startLimit, p.name+" answers", func() error {
-		if !p.running() {
-			p.t.Fatalf("%s ended: %s\n%s", p.name, describe(p.end.status), Tail(p.log, 20))
+// Await waits until the process answers.
+func (p *Process) Await(answers func() error) {
+	p.TB.Helper()
+	Eventually(p.TB, StartLimit, p.Name+" answers", func() error {
+		if !p.Running() {
+			p.TB.Fatalf("%s ended: %s\n%s", p.Name, DescribeExit(p.End.Status), Tail(p.Log, 20))
 		}
 		return answers()
 	})
 }
 
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if !p.running() {
-		p.t.Fatalf("lab: no %s to send %s to", p.name, s)
+func (p *Process) signal(s syscall.Signal) {
+	p.TB.Helper()
+	if !p.Running() {
+		p.TB.Fatalf("lab: no %s to send %s to", p.Name, s)
 	}
-	Must(p.t, syscall.Kill(p.pid, s))
+	Must(p.TB, syscall.Kill(p.pid, s))
 }
 
-// finish sends a signal that ends the process, and waits for its end.
-func (p *process) finish(s syscall.Signal, limit time.Duration) {
-	p.t.Helper()
+// Finish sends a signal that ends the process, and waits for its end.
+func (p *Process) Finish(s syscall.Signal, limit time.Duration) {
+	p.TB.Helper()
 	p.signal(s)
-	if !p.ends(limit) {
-		p.t.Fatalf("%s does not end within %s\n%s", p.name, limit, Tail(p.log, 20))
+	if !p.Ends(limit) {
+		p.TB.Fatalf("%s does not end within %s\n%s", p.Name, limit, Tail(p.Log, 20))
 	}
 }
 
-// ends reports whether the process ends within a limit.
-func (p *process) ends(limit time.Duration) bool {
+// Ends reports whether the process ends within a limit.
+func (p *Process) Ends(limit time.Duration) bool {
 	select {
-	case <-p.end.done:
+	case <-p.End.Done:
 		return true
 	case <-time.After(limit):
 		return false
 	}
 }
 
-// endLimit is how long a process may take until it has ended.
-const endLimit = 20 * time.Second
+// EndLimit is how long a process may take until it has ended.
+const EndLimit = 20 * time.Second
 
 // Kill ends the process by SIGKILL and waits for its end.
-func (p *process) Kill() {
-	p.t.Helper()
-	p.finish(syscall.SIGKILL, endLimit)
+func (p *Process) Kill() {
+	p.TB.Helper()
+	p.Finish(syscall.SIGKILL, EndLimit)
 }
 
 // Freeze stops every thread of the process, and returns when they have stopped.
-func (p *process) Freeze() {
-	p.t.Helper()
-	Freeze(p.t, p.pid)
+func (p *Process) Freeze() {
+	p.TB.Helper()
+	Freeze(p.TB, p.pid)
 }
 
 // Thaw continues a frozen process.
-func (p *process) Thaw() {
-	p.t.Helper()
+func (p *Process) Thaw() {
+	p.TB.Helper()
 	p.signal(syscall.SIGCONT)
 }
 
-// startRead starts a process and reads its output until its end, which is that of the
+// StartRead starts a process and reads its output until its end, which is that of the
 // test.
-func startRead(t testing.TB, cmd *exec.Cmd, read func(io.Reader)) {
+func StartRead(t testing.TB, cmd *exec.Cmd, read func(io.Reader)) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
 	Must(t, err)
@@ -190,4 +195,73 @@ func processState(pid int) string {
 	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " ")
 	state, _, _ := strings.Cut(rest, " ")
 	return state
+}
+
+// StartLimit is how long a runtime may take until it answers.
+const StartLimit = 30 * time.Second
+
+// LookPath returns the path of a program that the test needs.
+func LookPath(t testing.TB, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Unable(t, err.Error())
+	}
+	return path
+}
+
+// LimitFiles sets the soft limit of a process's open files, and returns what undoes it.
+func LimitFiles(t testing.TB, pid int, soft uint64) (undo func()) {
+	t.Helper()
+	var was unix.Rlimit
+	Must(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &was))
+	Must(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: soft, Max: was.Max}, nil))
+	return func() { Must(t, unix.Prlimit(pid, unix.RLIMIT_NOFILE, &was, nil)) }
+}
+
+// StopInTurn stops a process and continues it after each half of period, and returns what
+// ends that.
+func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
+	t.Helper()
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			time.Sleep(period / 2)
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+			select {
+			case <-stop:
+				return
+			case <-time.After(period / 2):
+			}
+		}
+	}()
+	return sync.OnceFunc(func() {
+		close(stop)
+		<-ended
+	})
+}
+
+// Freeze stops a process that the lab has started, and returns when it has
+// stopped.
+func Freeze(t testing.TB, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatalf("lab: stop process %d: %v", pid, err)
+	}
+	Eventually(t, 5*time.Second, "the process is stopped", func() error {
+		if state := processState(pid); state != "T" {
+			return fmt.Errorf("process %d is in state %q", pid, state)
+		}
+		return nil
+	})
+}
+
+// Thaw continues a stopped process.
+func Thaw(t testing.TB, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatalf("lab: continue process %d: %v", pid, err)
+	}
 }

@@ -54,7 +54,18 @@ func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...
 	log := filepath.Join(Dir(n.t), "prometheus.log")
 	n.t.Cleanup(func() { KeepLog(n.t, log, "prometheus") })
 	program := n.Start(log, p.argv(files, flags)...)
-	p.awaitReady(program.Pid, program.end.done)
+	p.awaitReady(program.Pid, program.End.Done)
+	return p
+}
+
+// NewPrometheusIn starts one in the network of a process, which client reaches, and waits for its
+// first scrape.
+func NewPrometheusIn(t testing.TB, pid int, client *http.Client, files map[string]string) *Prometheus {
+	t.Helper()
+	p := &Prometheus{t: t, base: "http://127.0.0.1:9090", http: client}
+	argv := append([]string{"nsenter", fmt.Sprintf("--target=%d", pid), "--net", "--"}, p.argv(files, nil)...)
+	p.awaitReady(StartProgram(t, "prometheus", argv...))
+	p.awaitScrape()
 	return p
 }
 
@@ -89,7 +100,7 @@ func (p *Prometheus) awaitReady(pid int, ended <-chan struct{}) {
 	p.t.Helper()
 	p.Pid = pid
 	Eventually(p.t, 30*time.Second, "prometheus is ready", func() error {
-		if isClosed(ended) {
+		if IsClosed(ended) {
 			p.t.Fatal("prometheus has ended")
 		}
 		code, body, err := Get(p.http, p.base+"/-/ready")

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// pollInterval is the time between two checks of a condition.
-const pollInterval = 50 * time.Millisecond
+// PollInterval is the time between two checks of a condition.
+const PollInterval = 50 * time.Millisecond
 
 // Within polls a condition until it returns no error; past the limit it returns the
 // condition's last error.
 func Within(limit time.Duration, condition func() error) error {
-	tick := time.NewTicker(pollInterval)
+	tick := time.NewTicker(PollInterval)
 	defer tick.Stop()
 	for start := time.Now(); ; <-tick.C {
 		err := condition()
@@ -43,7 +43,7 @@ func Eventually(t testing.TB, limit time.Duration, what string, condition func()
 func Throughout(t testing.TB, span time.Duration, what string, condition func() error) {
 	t.Helper()
 	start := time.Now()
-	tick := time.NewTicker(pollInterval)
+	tick := time.NewTicker(PollInterval)
 	defer tick.Stop()
 	for time.Since(start) < span {
 		if err := condition(); err != nil {

@@ -51,7 +51,7 @@ type Watch struct {
 
 // NewWatch begins to watch; it ends with the test, or with End.
 func NewWatch(t testing.TB, p *Plegd) *Watch {
-	return NewWatchOf(t, p.Log, pollInterval, p.Status)
+	return NewWatchOf(t, p.Log, PollInterval, p.Status)
 }
 
 // NewWatchOf watches a plegd that the lab has not started.
@@ -107,7 +107,7 @@ func (w *Watch) Find(from time.Time, limit time.Duration, is func(Sight) bool) (
 		if late {
 			return Sight{}, false
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(PollInterval)
 	}
 }
 
@@ -142,7 +142,7 @@ func (w *Watch) Calm(from time.Time, limit, calm time.Duration) (time.Duration, 
 		case now.Sub(from) > limit && (well.IsZero() || well.Sub(from) > limit):
 			return 0, errors.New("not healthy within " + limit.String())
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(PollInterval)
 	}
 }
 

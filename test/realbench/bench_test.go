@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
@@ -40,8 +41,8 @@ func TestReal(t *testing.T) {
 	only := lab.Number(t, "PLEGD_BENCH_PODS", 0)
 	load, err := os.ReadFile("/proc/loadavg")
 	lab.Must(t, err)
-	fmt.Printf("%s; %s, %d cores, load %s, %s\n", time.Now().UTC().Format("2006-01-02"), runtime.Version(), runtime.NumCPU(),
-		strings.Join(strings.Fields(string(load))[:3], " "), lab.RuntimeVersion())
+	fmt.Printf("%s; %s, %d cores, load %s, %s\n", time.Now().UTC().Format("2006-01-02"), goruntime.Version(), goruntime.NumCPU(),
+		strings.Join(strings.Fields(string(load))[:3], " "), runtime.Version())
 	fmt.Printf("each line %s; CPU with children; switches are voluntary ones; read is all that read(2) returned\n", window)
 	fmt.Printf("%4s %-24s %9s %7s %12s %10s %10s\n", "pods", "process", "CPU ms/s", "ratio", "switches/s", "resident", "read KiB/s")
 	for _, l := range limits {
@@ -54,7 +55,7 @@ func TestReal(t *testing.T) {
 
 // measure measures the processes beside one containerd, calm and within a fault.
 func measure(t *testing.T, pods int, perPlain float64, window time.Duration) {
-	containerd := lab.NewContainerd(t, lab.ContainerdOptions{})
+	containerd := runtime.NewContainerd(t, runtime.ContainerdOptions{})
 	containerd.CRI(t).RunPods(pods, 1)
 	plegd := lab.NewPlegd(t, containerd.Socket, lab.PlegdOptions{
 		Env:   []string{"GOMAXPROCS=1", "GOGC=75", "GOMEMLIMIT=96MiB"}, // as in the unit

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +16,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
@@ -37,9 +38,9 @@ var slow = []string{health.NodePressure, health.RelistSlow}
 // node is a containerd with pods.
 type node struct {
 	t          *testing.T
-	containerd *lab.Containerd
-	cri        *lab.CRI
-	pods       []*lab.Pod
+	containerd *runtime.Containerd
+	cri        *runtime.CRI
+	pods       []*runtime.Pod
 	began      time.Time
 }
 
@@ -111,7 +112,7 @@ var actions = []action{
 // burn keeps every core busy with two processes each.
 func (n *node) burn(d time.Duration) {
 	n.t.Helper()
-	for range 2 * runtime.NumCPU() {
+	for range 2 * goruntime.NumCPU() {
 		_, end := lab.StartCommand(n.t, exec.Command("sh", "-c", "while :; do :; done"))
 		defer end()
 	}
@@ -131,7 +132,7 @@ func awaitCalm() {
 
 func TestSoak(t *testing.T) {
 	whole := lab.Duration(t, "DURATION", 30*time.Minute, time.Minute, 7*24*time.Hour)
-	n := &node{t: t, containerd: lab.NewContainerd(t, lab.ContainerdOptions{})}
+	n := &node{t: t, containerd: runtime.NewContainerd(t, runtime.ContainerdOptions{})}
 	n.cri = n.containerd.CRI(t)
 	n.pods = n.cri.RunPods(10, 1)
 	plegd := lab.NewPlegd(t, n.containerd.Socket, lab.PlegdOptions{Flags: []string{"--log.level=info"}})

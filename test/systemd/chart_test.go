@@ -14,6 +14,8 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // chartValues are values of the chart under each of which the pod must work on a node.
@@ -69,8 +71,8 @@ func (n *node) limitFiles(soft string) {
 // faults as the service does.
 func TestChartPod(t *testing.T) {
 	t.Parallel()
-	n, r := newPodNode(t, lab.SystemdFile{Path: "/usr/local/bin/plegd", From: lab.Binary(t), Mode: 0o755},
-		lab.SystemdFile{Path: "/opt/cni/bin/loopback", Text: podPlugin, Mode: 0o755})
+	n, r := newPodNode(t, systemd.File{Path: "/usr/local/bin/plegd", From: lab.Binary(t), Mode: 0o755},
+		systemd.File{Path: "/opt/cni/bin/loopback", Text: podPlugin, Mode: 0o755})
 	for name, values := range chartValues {
 		pod := n.hostPod(chartDaemonSet(t, values))
 		n.Run("sh", "-c", "mkdir -p /var/lib/kubelet-volumes/web && echo '"+webConfig+"' >/var/lib/kubelet-volumes/web/web.yml")
@@ -98,9 +100,9 @@ func chartDaemonSet(t *testing.T, values []string) string {
 }
 
 // tryChart runs a pod of the chart beside each fault, and returns the first one that it misses.
-func (n *node) tryChart(r *lab.CRI, pod lab.HostPod) error {
+func (n *node) tryChart(r *runtime.CRI, pod runtime.HostPod) error {
 	n.t.Helper()
-	i := slices.IndexFunc(pod.Mounts, func(m lab.HostMount) bool { return m.Container == "/run/plegd" || m.Container == "/control" })
+	i := slices.IndexFunc(pod.Mounts, func(m runtime.HostMount) bool { return m.Container == "/run/plegd" || m.Container == "/control" })
 	socket := pod.Mounts[i].Host + "/plegd.sock"
 	n.Run("sh", "-c", "rm -rf /var/lib/plegd/*")
 	c, log := r.RunHostPod(n.Systemd, pod)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // noAlert reports whether no alert fires.
@@ -28,7 +29,7 @@ func noAlert(p *lab.Prometheus) error {
 
 // shutdown is a target that stops everything as a shutdown does, and leaves systemd
 // itself for the test to look at.
-var shutdown = lab.SystemdFile{
+var shutdown = systemd.File{
 	Path: "/etc/systemd/system/lab-shutdown.target",
 	Text: "[Unit]\nDefaultDependencies=no\nRequires=shutdown.target\nAfter=shutdown.target\n",
 }
@@ -55,7 +56,7 @@ func knownSoon(t *testing.T, path string) string {
 // of it. Then the node shuts down. No alert may fire.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, unitFile(t), "# none\n", append(lab.ContainerdFiles(t), shutdown)...)
+	n := newNode(t, unitFile(t), "# none\n", append(systemd.ContainerdFiles(t), shutdown)...)
 	n.StartContainerd().RunPods(2, 1)
 	n.Run("systemctl", "start", plegdUnit)
 	n.awaitText(healthy)
@@ -108,8 +109,8 @@ func TestUpgrade(t *testing.T) {
 // timed.
 func TestWalk(t *testing.T) {
 	t.Parallel()
-	deb := lab.SystemdFile{Path: "/root/plegd.deb", From: lab.PackageFile(t, "plegd_*_ARCH.deb")}
-	n := bareNode(t, append(lab.ContainerdFiles(t), deb)...)
+	deb := systemd.File{Path: "/root/plegd.deb", From: lab.PackageFile(t, "plegd_*_ARCH.deb")}
+	n := bareNode(t, append(systemd.ContainerdFiles(t), deb)...)
 	n.StartContainerd().RunPods(3, 1)
 	var steps []string
 	start := time.Now()

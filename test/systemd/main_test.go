@@ -1,8 +1,5 @@
 //go:build e2e
 
-// Package systemd tests the installation: the unit under a real systemd beside a real
-// containerd service, the packages, the pod, and the way from the package to the
-// runbook. The systemd is the machine's own program, booted in namespaces (test/lab).
 package systemd
 
 import (
@@ -15,6 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
@@ -42,14 +40,14 @@ func readFile(t *testing.T, path string) string {
 
 // node is a systemd on which plegd runs.
 type node struct {
-	*lab.Systemd
+	*systemd.Systemd
 	t *testing.T
 }
 
 // newNode boots a systemd with the project's units, where a package would put them.
-func newNode(t *testing.T, unit, text string, files ...lab.SystemdFile) *node {
+func newNode(t *testing.T, unit, text string, files ...systemd.File) *node {
 	t.Helper()
-	return &node{t: t, Systemd: lab.NewSystemd(t, append([]lab.SystemdFile{
+	return &node{t: t, Systemd: systemd.Boot(t, append([]systemd.File{
 		{Path: "/usr/bin/plegd", From: lab.Binary(t), Mode: 0o755},
 		{Path: "/usr/lib/systemd/system/" + plegdUnit, Text: unit},
 		{Path: "/usr/lib/systemd/system/" + plegdSocket, Text: readFile(t, "deploy/systemd/"+plegdSocket)},
@@ -60,10 +58,10 @@ func newNode(t *testing.T, unit, text string, files ...lab.SystemdFile) *node {
 
 // bareNode boots a systemd without plegd, in which packages may start their services: other
 // tests of this machine may have forbidden that by policy-rc.d.
-func bareNode(t *testing.T, files ...lab.SystemdFile) *node {
+func bareNode(t *testing.T, files ...systemd.File) *node {
 	t.Helper()
-	policy := lab.SystemdFile{Path: "/usr/sbin/policy-rc.d", Text: "#!/bin/sh\nexit 0\n", Mode: 0o755}
-	return &node{t: t, Systemd: lab.NewSystemd(t, append([]lab.SystemdFile{policy}, files...)...)}
+	policy := systemd.File{Path: "/usr/sbin/policy-rc.d", Text: "#!/bin/sh\nexit 0\n", Mode: 0o755}
+	return &node{t: t, Systemd: systemd.Boot(t, append([]systemd.File{policy}, files...)...)}
 }
 
 func unitFile(t *testing.T) string { t.Helper(); return readFile(t, "deploy/systemd/"+plegdUnit) }

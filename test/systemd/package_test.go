@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // run runs a program of the machine.
@@ -67,7 +68,7 @@ func (n *node) keepsSettings() {
 func TestDebLife(t *testing.T) {
 	t.Parallel()
 	deb := lab.PackageFile(t, "plegd_*_ARCH.deb")
-	n := bareNode(t, lab.SystemdFile{Path: "/root/plegd.deb", From: deb}, lab.SystemdFile{Path: "/root/newer.deb", From: upgrade(t, deb)})
+	n := bareNode(t, systemd.File{Path: "/root/plegd.deb", From: deb}, systemd.File{Path: "/root/newer.deb", From: upgrade(t, deb)})
 	dpkg := func(args ...string) {
 		t.Helper()
 		// Some small systems leave man pages out of every package. The settings are kept
@@ -130,8 +131,8 @@ func TestDebLife(t *testing.T) {
 func TestRPMLife(t *testing.T) {
 	t.Parallel()
 	lab.RequirePrograms(t, "rpm", "rpmbuild", "dpkg-deb")
-	n := bareNode(t, lab.SystemdFile{Path: "/root/plegd.rpm", From: lab.PackageFile(t, "plegd-*.ARCH.rpm")},
-		lab.SystemdFile{Path: "/root/newer.rpm", From: buildRPM(t, "999")})
+	n := bareNode(t, systemd.File{Path: "/root/plegd.rpm", From: lab.PackageFile(t, "plegd-*.ARCH.rpm")},
+		systemd.File{Path: "/root/newer.rpm", From: buildRPM(t, "999")})
 	rpm := func(args ...string) {
 		t.Helper()
 		n.Run(append([]string{"rpm", "--dbpath", "/root/rpmdb", "--nodeps"}, args...)...)

@@ -13,6 +13,8 @@ import (
 	"go.yaml.in/yaml/v2"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // daemonSet is as much of deploy/kubernetes/base as the kubelet hands to the runtime. The
@@ -25,7 +27,7 @@ type daemonSet struct {
 				HostPID     bool `yaml:"hostPID"`
 				Containers  []struct {
 					Args            []string `yaml:"args"`
-					Env             []lab.EnvVar
+					Env             []runtime.EnvVar
 					SecurityContext struct {
 						RunAsUser                int64 `yaml:"runAsUser"`
 						RunAsGroup               int64 `yaml:"runAsGroup"`
@@ -57,7 +59,7 @@ type daemonSet struct {
 const podImage = "localhost/plegd:e2e"
 
 // hostPod reads a manifest, and makes the directories that it wants made.
-func (n *node) hostPod(manifest string) (pod lab.HostPod) {
+func (n *node) hostPod(manifest string) (pod runtime.HostPod) {
 	n.t.Helper()
 	var ds daemonSet
 	lab.Must(n.t, yaml.Unmarshal([]byte(manifest), &ds))
@@ -66,7 +68,7 @@ func (n *node) hostPod(manifest string) (pod lab.HostPod) {
 		n.t.Fatalf("the manifest has %d containers, want 1", len(spec.Containers))
 	}
 	c := spec.Containers[0]
-	pod = lab.HostPod{
+	pod = runtime.HostPod{
 		Name: "plegd", Image: podImage, Args: c.Args, Env: c.Env,
 		HostNetwork: spec.HostNetwork, HostPID: spec.HostPID,
 		User: c.SecurityContext.RunAsUser, Group: c.SecurityContext.RunAsGroup,
@@ -88,7 +90,7 @@ func (n *node) hostPod(manifest string) (pod lab.HostPod) {
 			case v.HostPath.Type == "DirectoryOrCreate":
 				n.Run("mkdir", "-p", v.HostPath.Path)
 			}
-			pod.Mounts = append(pod.Mounts, lab.HostMount{
+			pod.Mounts = append(pod.Mounts, runtime.HostMount{
 				Host: v.HostPath.Path, Container: m.MountPath, ReadOnly: m.ReadOnly, Follows: m.MountPropagation == "HostToContainer",
 			})
 		}
@@ -97,10 +99,10 @@ func (n *node) hostPod(manifest string) (pod lab.HostPod) {
 }
 
 // newPodNode boots a node with a containerd that has plegd's image and two pods.
-func newPodNode(t *testing.T, files ...lab.SystemdFile) (*node, *lab.CRI) {
+func newPodNode(t *testing.T, files ...systemd.File) (*node, *runtime.CRI) {
 	t.Helper()
-	files = append(files, lab.SystemdFile{Path: "/root/plegd.tar", From: lab.PackageFile(t, "plegd.oci.tar")})
-	n := bareNode(t, append(lab.ContainerdFiles(t), files...)...)
+	files = append(files, systemd.File{Path: "/root/plegd.tar", From: lab.PackageFile(t, "plegd.oci.tar")})
+	n := bareNode(t, append(systemd.ContainerdFiles(t), files...)...)
 	r := n.StartContainerd()
 	words := strings.Fields(n.ImportImage("/root/plegd.tar"))
 	i := slices.IndexFunc(words, func(s string) bool { return strings.HasPrefix(s, "localhost/plegd:") })

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // restart starts plegd again with a drop-in and empty directories.
@@ -35,8 +37,8 @@ func TestUnitPrivileges(t *testing.T) {
 	// A runtime's socket that systemd holds. By the kernel its connections are systemd's,
 	// so its process is found only in the descriptors of all processes: CAP_SYS_PTRACE.
 	n := newNode(t, unitFile(t), endpoint,
-		lab.SystemdFile{Path: "/etc/systemd/system/activated.socket", Text: "[Socket]\nListenStream=/run/fake/activated.sock\nSocketMode=0660\n"},
-		lab.SystemdFile{Path: "/etc/systemd/system/activated.service", Text: "[Service]\nExecStart=/lib/systemd/systemd-socket-proxyd " + fakeRuntime + "\n"})
+		systemd.File{Path: "/etc/systemd/system/activated.socket", Text: "[Socket]\nListenStream=/run/fake/activated.sock\nSocketMode=0660\n"},
+		systemd.File{Path: "/etc/systemd/system/activated.service", Text: "[Service]\nExecStart=/lib/systemd/systemd-socket-proxyd " + fakeRuntime + "\n"})
 	const watchActivated = "[Service]\nEnvironmentFile=\nEnvironment=PLEGD_RUNTIME_ENDPOINT=unix:///run/fake/activated.sock\n"
 	n.startFake("fake")
 	n.Run("systemctl", "start", "activated.socket")
@@ -120,7 +122,7 @@ esac
 // podTry takes a privilege from the pod; breaks must be in the error.
 type podTry struct {
 	name   string
-	take   func(*lab.HostPod)
+	take   func(*runtime.HostPod)
 	breaks string
 }
 
@@ -129,18 +131,18 @@ type podTry struct {
 // a group that is not root's, read-only mounts, seccomp) is no privilege.
 func TestPodPrivileges(t *testing.T) {
 	t.Parallel()
-	n, r := newPodNode(t, lab.SystemdFile{Path: "/usr/local/bin/plegd", From: lab.Binary(t), Mode: 0o755},
-		lab.SystemdFile{Path: "/opt/cni/bin/loopback", Text: podPlugin, Mode: 0o755})
+	n, r := newPodNode(t, systemd.File{Path: "/usr/local/bin/plegd", From: lab.Binary(t), Mode: 0o755},
+		systemd.File{Path: "/opt/cni/bin/loopback", Text: podPlugin, Mode: 0o755})
 	own := n.hostPod(readFile(t, "deploy/kubernetes/base/daemonset.yaml"))
 	if own.Group == 0 {
 		t.Error("the pod has root's group, which it does not need")
 	}
 	tries := []podTry{
-		{"the node's pid namespace", func(pod *lab.HostPod) { pod.HostPID = false }, "source process"},
-		{"the node's network namespace", func(pod *lab.HostPod) { pod.HostNetwork = false }, "listener"},
-		{"root", func(pod *lab.HostPod) { pod.User = nobody }, "RuntimeSocketPermissionDenied"},
+		{"the node's pid namespace", func(pod *runtime.HostPod) { pod.HostPID = false }, "source process"},
+		{"the node's network namespace", func(pod *runtime.HostPod) { pod.HostNetwork = false }, "listener"},
+		{"root", func(pod *runtime.HostPod) { pod.User = nobody }, "RuntimeSocketPermissionDenied"},
 		// The socket is open to root's group as well, the directories are not.
-		{"root, with root's group", func(pod *lab.HostPod) { pod.User, pod.Group = nobody, 0 }, "control socket"},
+		{"root, with root's group", func(pod *runtime.HostPod) { pod.User, pod.Group = nobody, 0 }, "control socket"},
 	}
 	breaks := map[string]string{ // of each mount that the manifest gives
 		"mount /run/containerd": "RuntimeSocketMissing", "follow /run/containerd": "busy",
@@ -149,19 +151,19 @@ func TestPodPrivileges(t *testing.T) {
 		"mount /run/plegd": "control socket", "write /run/plegd": "control socket",
 	}
 	for i, m := range own.Mounts {
-		add := func(kind string, take func(*lab.HostPod)) {
+		add := func(kind string, take func(*runtime.HostPod)) {
 			name := kind + " " + m.Container
 			if breaks[name] == "" {
 				t.Errorf("this test does not say what breaks without: %s", name)
 			}
 			tries = append(tries, podTry{name, take, breaks[name]})
 		}
-		add("mount", func(pod *lab.HostPod) { pod.Mounts = slices.Delete(pod.Mounts, i, i+1) })
+		add("mount", func(pod *runtime.HostPod) { pod.Mounts = slices.Delete(pod.Mounts, i, i+1) })
 		if !m.ReadOnly {
-			add("write", func(pod *lab.HostPod) { pod.Mounts[i].ReadOnly = true })
+			add("write", func(pod *runtime.HostPod) { pod.Mounts[i].ReadOnly = true })
 		}
 		if m.Follows {
-			add("follow", func(pod *lab.HostPod) { pod.Mounts[i].Follows = false })
+			add("follow", func(pod *runtime.HostPod) { pod.Mounts[i].Follows = false })
 		}
 	}
 	if err := n.tryPod(r, own); err != nil {
@@ -178,7 +180,7 @@ func TestPodPrivileges(t *testing.T) {
 }
 
 // tryPod makes the pod, returns its first failure, and removes it.
-func (n *node) tryPod(r *lab.CRI, pod lab.HostPod) error {
+func (n *node) tryPod(r *runtime.CRI, pod runtime.HostPod) error {
 	n.t.Helper()
 	n.Run("sh", "-c", "rm -rf /var/lib/plegd/* /run/plegd/*")
 	doomed := r.RunPod()
@@ -233,7 +235,7 @@ func (n *node) tryPod(r *lab.CRI, pod lab.HostPod) error {
 }
 
 // holds returns an error if a container sees a mount of a pod that has ended.
-func (n *node) holds(c *lab.Container, dead *lab.Pod) error {
+func (n *node) holds(c *runtime.Container, dead *runtime.Pod) error {
 	n.t.Helper()
 	out := n.Run("ctr", "--namespace", "k8s.io", "tasks", "ls")
 	for line := range strings.Lines(out) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/systemd"
 )
 
 // TestUnit runs plegd under a real systemd, with all of its unit's hardening and every
@@ -118,7 +119,7 @@ func (n *node) lastSeenSurvives() {
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	quick := strings.NewReplacer("RestartSec=1s", "RestartSec=100ms", "WatchdogSec=5min", "WatchdogSec=2s", "TimeoutAbortSec=5s", "TimeoutAbortSec=1s")
-	n := newNode(t, quick.Replace(unitFile(t)), endpoint, lab.SystemdFile{
+	n := newNode(t, quick.Replace(unitFile(t)), endpoint, systemd.File{
 		Path: "/etc/systemd/system.conf.d/lab.conf", Text: "[Manager]\nDefaultStartLimitIntervalSec=10min\n",
 	})
 	n.Run("systemctl", "start", plegdUnit)
@@ -145,7 +146,7 @@ func TestRestarts(t *testing.T) {
 // at a boot, with settings that the metrics must show; then a setting is wrong.
 func TestBoot(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, unitFile(t), "PLEGD_RELIST_PERIOD=250ms\nPLEGD_RELIST_THRESHOLD=1m\n", lab.SystemdFile{
+	n := newNode(t, unitFile(t), "PLEGD_RELIST_PERIOD=250ms\nPLEGD_RELIST_THRESHOLD=1m\n", systemd.File{
 		Path: "/etc/systemd/system/containerd.service",
 		Text: "[Service]\nType=notify\nTimeoutStartSec=infinity\nExecStart=/bin/sleep infinity\n",
 	})

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // stopLimit is the grace period between SIGTERM and SIGKILL in a restart of the
@@ -28,11 +30,11 @@ type Restarted struct {
 // Restart restarts the runtime as a service manager does: SIGTERM, SIGCONT, after
 // 20 s SIGKILL, and a start, which is all where it has ended. Its pods are left alone.
 func (c *Containerd) Restart() (r Restarted) {
-	c.t.Helper()
+	c.TB.Helper()
 	c.signalIfAlive(syscall.SIGTERM)
 	c.signalIfAlive(syscall.SIGCONT)
-	if r.Killed = !c.ends(stopLimit); r.Killed {
-		c.finish(syscall.SIGKILL, endLimit)
+	if r.Killed = !c.Ends(stopLimit); r.Killed {
+		c.Finish(syscall.SIGKILL, lab.EndLimit)
 	}
 	c.Launch()
 	start := time.Now()
@@ -42,14 +44,14 @@ func (c *Containerd) Restart() (r Restarted) {
 			r.Listed = time.Since(start)
 			return r
 		}
-		time.Sleep(pollInterval)
+		time.Sleep(lab.PollInterval)
 	}
 	return r
 }
 
 func (c *Containerd) signalIfAlive(s syscall.Signal) {
-	if c.running() {
-		_ = syscall.Kill(c.pid, s)
+	if c.Running() {
+		_ = syscall.Kill(c.Pid(), s)
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // Containerd is a private containerd: the machine's own program, or one of
@@ -30,7 +32,7 @@ type Containerd struct {
 	// Cgroup is the parent of its pods' cgroups.
 	Cgroup string
 
-	process
+	lab.Process
 	ctr string
 	// importImage imports the pause image; nil: by ctr.
 	importImage func()
@@ -67,9 +69,6 @@ type ContainerdOptions struct {
 // DefaultSocket is where containerd listens on a node.
 const DefaultSocket = "/run/containerd/containerd.sock"
 
-// startLimit is how long a containerd may take until it answers.
-const startLimit = 30 * time.Second
-
 // NewContainerd starts a containerd that has the pause image and no pods.
 func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
@@ -81,11 +80,11 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 			return newCRIDockerd(t, options)
 		}
 	}
-	RequireRoot(t)
-	RequirePrograms(t, "runc", "prlimit")
+	lab.RequireRoot(t)
+	lab.RequirePrograms(t, "runc", "prlimit")
 	version := containerdVersion(t, options.Version)
 	programs := containerdPrograms(t, version)
-	dir := Dir(t)
+	dir := lab.Dir(t)
 	c := &Containerd{
 		Socket:    filepath.Join(dir, "containerd.sock"),
 		Log:       filepath.Join(dir, "containerd.log"),
@@ -95,24 +94,24 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	c.setProcess(t, "containerd")
 	if programs.dir != "" {
 		// Where containerd finds its shim. Of two values the first would count.
-		c.env = append([]string{"PATH=" + programs.dir + string(os.PathListSeparator) + os.Getenv("PATH")}, c.env...)
+		c.Env = append([]string{"PATH=" + programs.dir + string(os.PathListSeparator) + os.Getenv("PATH")}, c.Env...)
 	}
 	config := filepath.Join(dir, "config.toml")
-	c.argv = []string{programs.containerd, "--config", config}
+	c.Argv = []string{programs.containerd, "--config", config}
 	if options.RuncHangsOn != "" {
 		bin := filepath.Join(dir, "bin")
-		Must(t, os.Mkdir(bin, 0o755))
+		lab.Must(t, os.Mkdir(bin, 0o755))
 		waits := "sleep 0.2"
 		if options.RuncHangsIn != "" {
-			program, err := os.ReadFile(LookPath(t, "sleep"))
-			Must(t, err)
+			program, err := os.ReadFile(lab.LookPath(t, "sleep"))
+			lab.Must(t, err)
 			waits = filepath.Join(bin, options.RuncHangsIn)
-			Must(t, os.WriteFile(waits, program, 0o755))
+			lab.Must(t, os.WriteFile(waits, program, 0o755))
 			waits = "'" + waits + "' 120"
 		}
-		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), waits, LookPath(t, "runc"))
-		Must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
-		c.env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.env...)
+		text := fmt.Sprintf(hangingRunc, options.RuncHangsOn, c.RuncFlag(), waits, lab.LookPath(t, "runc"))
+		lab.Must(t, os.WriteFile(filepath.Join(bin, "runc"), []byte(text), 0o755))
+		c.Env = append([]string{"PATH=" + strings.Join([]string{bin, programs.dir, os.Getenv("PATH")}, string(os.PathListSeparator))}, c.Env...)
 	}
 	c.limitFiles(options.OpenFiles)
 	listen := c.Socket
@@ -122,17 +121,17 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 	writeContainerdConfig(t, version, dir, config, listen)
 	c.WriteCNIConfig()
 
-	namespaces := nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}}
+	namespaces := lab.NamespaceConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}}
 	if options.Node {
-		namespaces = nodeNamespaces(namespaces.Tmpfs...)
+		namespaces = lab.NodeNamespaces(namespaces.Tmpfs...)
 	}
 	namespaces.Empty = []string{"/etc/crictl.yaml"}
 	if !options.Node {
 		namespaces.Empty = append(namespaces.Empty, "/var/lib/kubelet/config.yaml")
 	}
-	c.ns = newNamespace(t, namespaces)
+	c.Namespace = lab.NewNamespace(t, namespaces)
 	if options.AtDefault {
-		c.Socket = fmt.Sprintf("/proc/%d/root%s", c.ns.cmd.Process.Pid, DefaultSocket)
+		c.Socket = fmt.Sprintf("/proc/%d/root%s", c.Namespace.Pid(), DefaultSocket)
 	}
 	if options.LogReader {
 		c.readLog()
@@ -146,17 +145,17 @@ func NewContainerd(t testing.TB, options ContainerdOptions) *Containerd {
 // setProcess completes a new runtime. The removal of its cgroups is registered before the
 // namespace's: cleanups run in reverse order.
 func (c *Containerd) setProcess(t testing.TB, name string) {
-	c.Cgroup = newCgroupName()
-	c.process = process{t: t, name: name, env: os.Environ(), log: c.Log, cgroup: filepath.Join(c.Cgroup, "service")}
-	t.Cleanup(func() { KeepLog(t, c.Log, name) })
-	t.Cleanup(func() { removeCgroup(c.Cgroup) })
+	c.Cgroup = lab.NewCgroupName()
+	c.Process = lab.Process{TB: t, Name: name, Env: os.Environ(), Log: c.Log, Cgroup: filepath.Join(c.Cgroup, "service")}
+	t.Cleanup(func() { lab.KeepLog(t, c.Log, name) })
+	t.Cleanup(func() { lab.RemoveCgroup(c.Cgroup) })
 }
 
 // limitFiles has the program started with so many open files. prlimit replaces itself by
 // the program: the pid is the program's own.
 func (c *Containerd) limitFiles(n int) {
 	if n > 0 {
-		c.argv = append([]string{LookPath(c.t, "prlimit"), fmt.Sprintf("--nofile=%[1]d:%[1]d", n)}, c.argv...)
+		c.Argv = append([]string{lab.LookPath(c.TB, "prlimit"), fmt.Sprintf("--nofile=%[1]d:%[1]d", n)}, c.Argv...)
 	}
 }
 
@@ -165,11 +164,11 @@ func (c *Containerd) LogReader() int { return c.logReader.Process.Pid }
 
 // readLog has the runtime log to a pipe whose reader is a process of its own.
 func (c *Containerd) readLog() {
-	c.t.Helper()
-	c.pipe = c.Log + ".pipe"
-	Must(c.t, syscall.Mkfifo(c.pipe, 0o600))
-	c.logReader = exec.Command("sh", "-c", `exec cat <>"$0" >"$1"`, c.pipe, c.Log)
-	StartCommand(c.t, c.logReader)
+	c.TB.Helper()
+	c.Pipe = c.Log + ".pipe"
+	lab.Must(c.TB, syscall.Mkfifo(c.Pipe, 0o600))
+	c.logReader = exec.Command("sh", "-c", `exec cat <>"$0" >"$1"`, c.Pipe, c.Log)
+	lab.StartCommand(c.TB, c.logReader)
 }
 
 // hangingRunc is a runc that hangs on one of its commands while a file is there.
@@ -186,19 +185,19 @@ func (c *Containerd) RuncFlag() string { return filepath.Join(filepath.Dir(c.Soc
 // WriteCNIConfig gives containerd a network, so that it says NetworkReady. The
 // pods are in the host's network: no plugin is ever called.
 func (c *Containerd) WriteCNIConfig() {
-	c.t.Helper()
+	c.TB.Helper()
 	conflist := `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "loopback"}]}`
 	// Renamed into its place: a half-written one would be taken for broken.
 	draft := c.CNIConfig + ".draft"
-	Must(c.t, os.WriteFile(draft, []byte(conflist), 0o644))
-	Must(c.t, os.Rename(draft, c.CNIConfig))
+	lab.Must(c.TB, os.WriteFile(draft, []byte(conflist), 0o644))
+	lab.Must(c.TB, os.Rename(draft, c.CNIConfig))
 }
 
 // Start starts containerd, after its death or for the first time, and waits
 // until it answers.
 func (c *Containerd) Start() {
-	c.t.Helper()
-	first := c.end == nil
+	c.TB.Helper()
+	first := c.End == nil
 	c.Launch()
 	c.AwaitAnswer()
 	if first {
@@ -208,51 +207,48 @@ func (c *Containerd) Start() {
 
 // ImportImage imports the image that pods run, again where it is there.
 func (c *Containerd) ImportImage() {
-	c.t.Helper()
+	c.TB.Helper()
 	if c.importImage != nil {
 		c.importImage()
 		return
 	}
-	c.ImportTar(ImageTar(c.t))
+	c.ImportTar(ImageTar(c.TB))
 	// containerd 2.4 takes a moment until its CRI part knows the image.
-	Eventually(c.t, startLimit, "the runtime knows the pause image", func() error { return hasImage(c.Socket, PauseImage) })
+	lab.Eventually(c.TB, lab.StartLimit, "the runtime knows the pause image", func() error { return hasImage(c.Socket, PauseImage) })
 }
 
 // ImportTar imports a tar of images.
 func (c *Containerd) ImportTar(path string) {
-	c.t.Helper()
+	c.TB.Helper()
 	c.images("import", path)
 }
 
 // Images returns the names of its images.
 func (c *Containerd) Images() []string {
-	c.t.Helper()
+	c.TB.Helper()
 	return strings.Fields(c.images("list", "--quiet"))
 }
 
 func (c *Containerd) images(args ...string) string {
-	c.t.Helper()
+	c.TB.Helper()
 	argv := append([]string{"--address", c.Socket, "--namespace", "k8s.io", "images"}, args...)
 	out, err := exec.Command(c.ctr, argv...).CombinedOutput()
 	if err != nil {
-		c.t.Fatalf("ctr images %s: %v\n%s", strings.Join(args, " "), err, out)
+		c.TB.Fatalf("ctr images %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
 }
 
-// Launch starts containerd and does not wait until it answers.
-func (c *Containerd) Launch() { c.t.Helper(); c.launch() }
-
 // AwaitAnswer waits until containerd answers, after Launch.
 func (c *Containerd) AwaitAnswer() {
-	c.t.Helper()
-	c.await(func() error { return VersionAnswers(c.Socket) })
+	c.TB.Helper()
+	c.Await(func() error { return VersionAnswers(c.Socket) })
 }
 
 // Terminate ends containerd by SIGTERM: it removes its socket. By Kill it stays behind.
 func (c *Containerd) Terminate() {
-	c.t.Helper()
-	c.finish(syscall.SIGTERM, endLimit)
+	c.TB.Helper()
+	c.Finish(syscall.SIGTERM, lab.EndLimit)
 }
 
 // ask makes a call to a socket on a connection of its own.
@@ -261,7 +257,7 @@ func ask(socket string, limit time.Duration, call func(context.Context, *CRI) er
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(r.conn)
+	defer lab.Close(r.conn)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return call(ctx, r)
@@ -272,12 +268,6 @@ func VersionAnswers(socket string) error {
 	return ask(socket, time.Second, func(ctx context.Context, r *CRI) error { _, err := r.version(ctx); return err })
 }
 
-// LookPath returns the path of a program that the test needs.
-func LookPath(t testing.TB, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		Unable(t, err.Error())
-	}
-	return path
-}
+// Node returns the namespaces of a containerd, which are a whole node with
+// ContainerdOptions.Node.
+func (c *Containerd) Node() *lab.Node { return lab.NodeOf(c.TB, c.Namespace) }

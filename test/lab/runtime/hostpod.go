@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // HostPod is a pod of one container that looks at its node: what a DaemonSet's
@@ -38,10 +40,11 @@ type HostMount struct {
 }
 
 // RunHostPod starts one, with the seccomp profile of the runtime. It returns when the
-// container runs; its output is in the returned file, as the test sees it.
-func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
+// container runs; its output is in the returned file, as the
+// test sees it. node is the node's file system.
+func (r *CRI) RunHostPod(node interface{ Path(string) string }, p HostPod) (c *Container, log string) {
 	r.t.Helper()
-	node := func(host bool) runtimeapi.NamespaceMode {
+	of := func(host bool) runtimeapi.NamespaceMode {
 		if host {
 			return runtimeapi.NamespaceMode_NODE
 		}
@@ -51,15 +54,15 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 	if p.HostPID {
 		pid = runtimeapi.NamespaceMode_NODE
 	}
-	namespaces := &runtimeapi.NamespaceOption{Network: node(p.HostNetwork), Pid: pid, Ipc: runtimeapi.NamespaceMode_POD}
+	namespaces := &runtimeapi.NamespaceOption{Network: of(p.HostNetwork), Pid: pid, Ipc: runtimeapi.NamespaceMode_POD}
 	logs := "/var/log/pods/" + p.Name
-	Must(r.t, os.MkdirAll(s.Path(logs), 0o755))
+	lab.Must(r.t, os.MkdirAll(node.Path(logs), 0o755))
 	pod := r.newPod(p.Name)
 	pod.config.LogDirectory = logs
 	pod.config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}
 	ctx, cancel := context.WithTimeout(r.t.Context(), callLimit)
 	defer cancel()
-	Must(r.t, pod.run(ctx))
+	lab.Must(r.t, pod.run(ctx))
 	image := *r
 	image.image = p.Image
 	pod.r = &image
@@ -91,7 +94,7 @@ func (r *CRI) RunHostPod(s *Systemd, p HostPod) (c *Container, log string) {
 		container.Mounts = append(container.Mounts, mount)
 	}
 	c, err := pod.create(ctx, container)
-	Must(r.t, err)
+	lab.Must(r.t, err)
 	c.Start()
-	return c, s.Path(filepath.Join(logs, "0.log"))
+	return c, node.Path(filepath.Join(logs, "0.log"))
 }

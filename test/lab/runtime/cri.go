@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // Namespace is the Kubernetes namespace of the pods that tests make.
@@ -35,9 +37,7 @@ type CRI struct {
 // CRI returns a client of this containerd.
 func (c *Containerd) CRI(t testing.TB) *CRI {
 	t.Helper()
-	r := openCRI(t, c.Socket)
-	r.image, r.cgroup = PauseImage, "/"+c.Cgroup
-	return r
+	return NewCRI(t, c.Socket, "/"+c.Cgroup)
 }
 
 // In returns the client with another parent for its pods' cgroups.
@@ -47,12 +47,14 @@ func (r *CRI) In(cgroup string) *CRI {
 	return &other
 }
 
-func openCRI(t testing.TB, socket string) *CRI {
+// NewCRI returns a client of the runtime that serves a socket and has the pause image. Its pods
+// are below a cgroup.
+func NewCRI(t testing.TB, socket, cgroup string) *CRI {
 	t.Helper()
 	r, err := dialCRI(socket)
-	Must(t, err)
-	r.t = t
-	t.Cleanup(func() { closeQuietly(r.conn) })
+	lab.Must(t, err)
+	r.t, r.image, r.cgroup = t, PauseImage, cgroup
+	t.Cleanup(func() { lab.Close(r.conn) })
 	return r
 }
 
@@ -109,7 +111,7 @@ func (r *CRI) RunPod() *Pod {
 	ctx, cancel := r.call()
 	defer cancel()
 	p, err := r.TryRunPod(ctx)
-	Must(r.t, err)
+	lab.Must(r.t, err)
 	return p
 }
 
@@ -253,7 +255,7 @@ func (p *Pod) mustCreate(config *runtimeapi.ContainerConfig) *Container {
 	ctx, cancel := p.r.call()
 	defer cancel()
 	c, err := p.create(ctx, config)
-	Must(p.r.t, err)
+	lab.Must(p.r.t, err)
 	return c
 }
 
@@ -331,7 +333,7 @@ func (c *Container) FinishedAt() time.Time {
 func (r *CRI) Containers() map[string]int {
 	r.t.Helper()
 	states, err := r.States(callLimit)
-	Must(r.t, err)
+	lab.Must(r.t, err)
 	counts := map[string]int{}
 	for _, state := range states {
 		counts[strings.ToLower(state)]++

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package kubernetes
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/kubelet/record"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // Conditions is a node's Ready condition in the API, as it arrives at a watcher.
@@ -31,10 +32,10 @@ func (c *ControlPlane) WatchReady(t testing.TB, node string) *Conditions {
 			// The API server ends a watch now and then.
 			body, err := c.open(http.MethodGet, "/api/v1/nodes?watch=1&fieldSelector=metadata.name="+node)
 			if err != nil {
-				time.Sleep(pollInterval)
+				time.Sleep(lab.PollInterval)
 				continue
 			}
-			stop := context.AfterFunc(ctx, func() { closeQuietly(body) })
+			stop := context.AfterFunc(ctx, func() { lab.Close(body) })
 			for decoder := json.NewDecoder(body); ; {
 				var event struct {
 					Object struct {
@@ -53,7 +54,7 @@ func (c *ControlPlane) WatchReady(t testing.TB, node string) *Conditions {
 				}
 			}
 			stop()
-			closeQuietly(body)
+			lab.Close(body)
 		}
 	}()
 	t.Cleanup(func() {

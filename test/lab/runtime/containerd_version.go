@@ -1,9 +1,8 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // versionEnv names the containerd that a test runs where it asks for none: 1.6,
@@ -67,8 +68,8 @@ var otherVersions struct {
 func containerdPrograms(t testing.TB, version string) programs {
 	t.Helper()
 	if version == "" || version == Containerd16 && machineHas("1.6") {
-		RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr")
-		return programs{containerd: LookPath(t, "containerd"), ctr: LookPath(t, "ctr")}
+		lab.RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr")
+		return programs{containerd: lab.LookPath(t, "containerd"), ctr: lab.LookPath(t, "ctr")}
 	}
 	v := &otherVersions
 	v.Lock()
@@ -80,7 +81,7 @@ func containerdPrograms(t testing.TB, version string) programs {
 		v.dirs[version], v.errs[version] = getContainerd(version)
 	}
 	if err := v.errs[version]; err != nil {
-		Unable(t, err.Error())
+		lab.Unable(t, err.Error())
 	}
 	dir := v.dirs[version]
 	return programs{dir: dir, containerd: filepath.Join(dir, "containerd"), ctr: filepath.Join(dir, "ctr")}
@@ -95,24 +96,8 @@ func machineHas(minor string) bool {
 
 // getContainerd builds or unpacks a version, unless it is there already.
 func getContainerd(version string) (dir string, err error) {
-	if dir, err = runScript("containerd.sh", version); err != nil {
+	if dir, err = lab.RunScript("containerd.sh", version); err != nil {
 		return "", fmt.Errorf("containerd %s cannot be had here: %w", version, err)
 	}
 	return dir, nil
-}
-
-// runScript runs a script beside this file and returns the line that it prints.
-func runScript(name string, args ...string) (string, error) {
-	mod, err := exec.Command("go", "env", "GOMOD").Output()
-	if err != nil {
-		return "", fmt.Errorf("find the module: %w", err)
-	}
-	var stderr bytes.Buffer
-	run := exec.Command(filepath.Join(filepath.Dir(strings.TrimSpace(string(mod))), "test", "lab", name), args...)
-	run.Env, run.Stderr = append(os.Environ(), "GOFLAGS="), &stderr
-	out, err := run.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
-	}
-	return strings.TrimSpace(string(out)), nil
 }

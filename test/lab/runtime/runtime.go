@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"os"
@@ -19,15 +19,15 @@ const (
 	runtimeNone   = "simulated"
 )
 
-// RuntimeGiven reports whether the environment names a runtime.
-func RuntimeGiven() bool { return os.Getenv(runtimeEnv) != "" }
+// Given reports whether the environment names a runtime.
+func Given() bool { return os.Getenv(runtimeEnv) != "" }
 
 // StandInsOnly reports whether only what needs no real runtime is to be run.
 func StandInsOnly() bool { return os.Getenv(runtimeEnv) == runtimeNone }
 
-// RuntimeColumn is what tables call the runtime under test: "containerd 1.6",
+// Column is what tables call the runtime under test: "containerd 1.6",
 // "CRI-O", "cri-dockerd".
-func RuntimeColumn() string {
+func Column() string {
 	switch os.Getenv(runtimeEnv) {
 	case runtimeCRIO:
 		return "CRI-O"
@@ -46,8 +46,8 @@ func RuntimeColumn() string {
 	return "containerd " + minor
 }
 
-// RuntimeVersion is the version of the runtime under test, as its program says.
-func RuntimeVersion() string {
+// Version is the version of the runtime under test, as its program says.
+func Version() string {
 	program := "containerd"
 	switch os.Getenv(runtimeEnv) {
 	case runtimeCRIO:

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package systemd
 
 import (
 	"encoding/json"
@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 const (
@@ -23,10 +25,12 @@ const (
 	systemdTarget = "plegd-e2e.target"
 )
 
+var _ = lab.AddRole(systemdInitEnv, systemdInitMain)
+
 // systemdConfig says what the process that becomes systemd is to prepare.
 type systemdConfig struct {
 	Dir   string
-	Files []SystemdFile
+	Files []File
 }
 
 // systemdInitMain builds systemd's file system and becomes systemd. It returns
@@ -194,9 +198,9 @@ func mountCgroups(dir string) error {
 
 // writeFiles writes the test's files and those that keep the machine's own
 // services out.
-func writeFiles(root string, files []SystemdFile) error {
+func writeFiles(root string, files []File) error {
 	id := strings.Repeat("e2", 16)
-	files = append([]SystemdFile{
+	files = append([]File{
 		{Path: "/etc/fstab"},
 		{Path: "/etc/machine-id", Text: id + "\n"},
 		{Path: "/etc/systemd/system/" + systemdTarget, Text: "[Unit]\nRequires=sysinit.target\nAfter=sysinit.target\nAllowIsolate=yes\n"},

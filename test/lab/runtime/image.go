@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"archive/tar"
@@ -14,13 +14,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // PauseImage is the reference of the image with test/images/pause.
 const PauseImage = "localhost/plegd-e2e-pause:1"
 
 var imageTar = sync.OnceValues(func() (string, error) {
-	bin, err := goBuild("test/images/pause")
+	bin, err := lab.GoBuild("test/images/pause")
 	if err != nil {
 		return "", err
 	}
@@ -40,7 +42,7 @@ var imageTar = sync.OnceValues(func() (string, error) {
 func ImageTar(t testing.TB) string {
 	t.Helper()
 	path, err := imageTar()
-	Must(t, err)
+	lab.Must(t, err)
 	return path
 }
 

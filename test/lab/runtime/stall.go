@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"bufio"
@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // FileSystem is an ext4 file system of the test's own, on a loop device, which can
@@ -29,7 +31,7 @@ type FileSystem struct {
 // It is for a containerd that has not been started yet; a dockerd behind it is
 // started again.
 func (c *Containerd) RootOnDisk() *FileSystem {
-	c.t.Helper()
+	c.TB.Helper()
 	return c.onDisk(filepath.Join(filepath.Dir(c.Socket), "root"))
 }
 
@@ -39,17 +41,17 @@ const RuncState = "/run/containerd/runc"
 
 // RuncStateOnDisk is RootOnDisk for RuncState.
 func (c *Containerd) RuncStateOnDisk() *FileSystem {
-	c.t.Helper()
+	c.TB.Helper()
 	return c.onDisk(RuncState)
 }
 
 func (c *Containerd) onDisk(root string) *FileSystem {
-	c.t.Helper()
-	RequirePrograms(c.t, "mkfs.ext4", "nsenter", "mount")
+	c.TB.Helper()
+	lab.RequirePrograms(c.TB, "mkfs.ext4", "nsenter", "mount")
 	image := filepath.Join(filepath.Dir(c.Socket), filepath.Base(root)+".img")
-	Must(c.t, os.WriteFile(image, nil, 0o600))
-	Must(c.t, os.Truncate(image, 512<<20))
-	ns := strconv.Itoa(c.ns.cmd.Process.Pid)
+	lab.Must(c.TB, os.WriteFile(image, nil, 0o600))
+	lab.Must(c.TB, os.Truncate(image, 512<<20))
+	ns := strconv.Itoa(c.Namespace.Pid())
 	if c.docker != nil {
 		c.docker.Kill()
 		defer func() {
@@ -62,10 +64,10 @@ func (c *Containerd) onDisk(root string) *FileSystem {
 		{"nsenter", "--mount", "--target", ns, "sh", "-c", `mkdir -p "$1" && exec mount -o loop "$0" "$1"`, image, root},
 	} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-			Unable(c.t, fmt.Sprintf("no file system can be mounted: %v: %s", err, out))
+			lab.Unable(c.TB, fmt.Sprintf("no file system can be mounted: %v: %s", err, out))
 		}
 	}
-	return &FileSystem{t: c.t, dir: filepath.Join("/proc", ns, "root", root)}
+	return &FileSystem{t: c.TB, dir: filepath.Join("/proc", ns, "root", root)}
 }
 
 // Freeze freezes the file system, as fsfreeze does, and returns what thaws it.
@@ -98,39 +100,39 @@ const (
 // what ends the server: processes that wait for it then get an error. It is mounted in
 // containerd's namespace too.
 func (c *Containerd) DeadFUSE(dir string) (end func()) {
-	c.t.Helper()
+	c.TB.Helper()
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
-		Unable(c.t, "no FUSE: "+err.Error())
+		lab.Unable(c.TB, "no FUSE: "+err.Error())
 	}
 	// The mount is made by a child in containerd's namespace, with the server's
 	// descriptor as its fourth.
 	script := `exec mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead "$0"`
-	cmd := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(c.ns.cmd.Process.Pid), "sh", "-c", script, dir)
+	cmd := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(c.Namespace.Pid()), "sh", "-c", script, dir)
 	cmd.ExtraFiles = []*os.File{f}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		Unable(c.t, fmt.Sprintf("no FUSE file system can be mounted: %v: %s", err, out))
+		lab.Unable(c.TB, fmt.Sprintf("no FUSE file system can be mounted: %v: %s", err, out))
 	}
-	end = sync.OnceFunc(func() { closeQuietly(f) })
-	c.t.Cleanup(end)
+	end = sync.OnceFunc(func() { lab.Close(f) })
+	c.TB.Cleanup(end)
 	return end
 }
 
 // HoldLock has a process of its own take the lock of a file in the runtime's namespace,
 // by "flock" or "lockf" (fcntl), and returns its pid and what ends it.
 func (c *Containerd) HoldLock(call, path string) (holder int, release func()) {
-	c.t.Helper()
-	RequirePrograms(c.t, "nsenter", "python3")
+	c.TB.Helper()
+	lab.RequirePrograms(c.TB, "nsenter", "python3")
 	script := "import fcntl, sys, time\nf = open(sys.argv[1], 'r+')\nfcntl." + call + "(f, fcntl.LOCK_EX)\nprint('held', flush=True)\ntime.sleep(3600)\n"
-	target := strconv.Itoa(c.ns.cmd.Process.Pid)
+	target := strconv.Itoa(c.Namespace.Pid())
 	cmd := exec.Command("nsenter", "--mount", "--target", target, "--", "python3", "-c", script, path)
 	held := make(chan error, 1)
-	startRead(c.t, cmd, func(out io.Reader) {
+	lab.StartRead(c.TB, cmd, func(out io.Reader) {
 		_, err := bufio.NewReader(out).ReadString('\n')
 		held <- err
 	})
 	if err := <-held; err != nil {
-		c.t.Fatalf("lab: hold the lock of %s: %v", path, err)
+		c.TB.Fatalf("lab: hold the lock of %s: %v", path, err)
 	}
 	return cmd.Process.Pid, func() { _ = cmd.Process.Kill() }
 }
@@ -143,55 +145,4 @@ func (f *FileSystem) Device() string {
 		f.t.Fatalf("lab: %s: %v", f.dir, err)
 	}
 	return fmt.Sprintf("%d:%d", unix.Major(s.Dev), unix.Minor(s.Dev))
-}
-
-// LimitMemory lets the group's process have so many bytes more, and has those
-// that need more wait instead of being killed (v1). lift undoes it.
-func (g *ControlGroup) LimitMemory(more int64) (lift func()) {
-	g.t.Helper()
-	if g.v2 {
-		Unable(g.t, "cgroup v2: a process without memory is killed there, and does not wait")
-	}
-	b, err := os.ReadFile(filepath.Join(g.dir, "memory.usage_in_bytes"))
-	var used int64
-	if err == nil {
-		_, err = fmt.Sscan(string(b), &used)
-	}
-	if err != nil {
-		g.t.Fatalf("lab: %v", err)
-	}
-	g.write("memory.oom_control", "1")
-	g.write("memory.limit_in_bytes", strconv.FormatInt(used+more, 10))
-	lift = sync.OnceFunc(func() {
-		g.write("memory.limit_in_bytes", "-1")
-		g.write("memory.oom_control", "0")
-	})
-	g.t.Cleanup(lift)
-	return lift
-}
-
-// Shares sets the group's CPU weight against the usual 1024 (v1) or 100 (v2); 0
-// sets the usual one.
-func (g *ControlGroup) Shares(n int) {
-	g.t.Helper()
-	file, usual := "cpu.shares", 1024
-	if g.v2 {
-		file, usual = "cpu.weight", 100
-	}
-	if n == 0 {
-		n = usual
-	}
-	g.write(file, strconv.Itoa(n))
-}
-
-// Pressed is near what NodePressure needs of CPUPressure.
-const Pressed = 60
-
-// CPUPressure is the share of the last 10 s in which somebody waited for a CPU, in per
-// cent; 0 where the kernel does not say.
-func CPUPressure() (some float64) {
-	if b, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
-		_, _ = fmt.Sscanf(string(b), "some avg10=%f", &some)
-	}
-	return some
 }

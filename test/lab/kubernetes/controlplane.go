@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package kubernetes
 
 import (
 	"bytes"
@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 const (
@@ -47,7 +49,7 @@ token-scheduler,system:kube-scheduler,3
 // a node of the lab's.
 type ControlPlane struct {
 	t             testing.TB
-	node          *Node
+	node          *lab.Node
 	dir, programs string
 	http          *http.Client
 }
@@ -66,20 +68,20 @@ func Kubernetes(t testing.TB, what, version string) string {
 }
 
 // NewControlPlane starts one on a node. The kubelets of these nodes may join it.
-func NewControlPlane(t testing.TB, n *Node, version string, nodes ...string) *ControlPlane {
+func NewControlPlane(t testing.TB, n *lab.Node, version string, nodes ...string) *ControlPlane {
 	t.Helper()
-	RequirePrograms(t, "etcd", "ip")
-	c := &ControlPlane{t: t, node: n, dir: Dir(t), programs: Kubernetes(t, "cluster", version), http: n.Client(0)}
+	lab.RequirePrograms(t, "etcd", "ip")
+	c := &ControlPlane{t: t, node: n, dir: lab.Dir(t), programs: Kubernetes(t, "cluster", version), http: n.Client(0)}
 	c.Run("ip", "addr", "add", NodeAddress+"/32", "dev", "lo")
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	Must(t, err)
+	lab.Must(t, err)
 	// It signs the tokens of service accounts.
 	keys := c.write("accounts.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	users := bytes.NewBufferString(tokens)
 	for i, node := range nodes {
 		fmt.Fprintf(users, "token-%s,system:node:%s,%d,\"system:nodes\"\n", node, node, 100+i)
 	}
-	c.Start("etcd", LookPath(t, "etcd"), "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
+	c.Start("etcd", lab.LookPath(t, "etcd"), "--data-dir=/var/lib/etcd", "--unsafe-no-fsync",
 		"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
 		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380",
 		"--initial-cluster=default=http://127.0.0.1:2380")
@@ -88,7 +90,7 @@ func NewControlPlane(t testing.TB, n *Node, version string, nodes ...string) *Co
 		"--token-auth-file="+c.write("tokens.csv", users.Bytes()), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true", "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+keys, "--service-account-signing-key-file="+keys)
-	Eventually(t, 2*time.Minute, "the API server is ready", func() error {
+	lab.Eventually(t, 2*time.Minute, "the API server is ready", func() error {
 		b, err := c.Request(http.MethodGet, "/readyz")
 		if err == nil && string(b) != "ok" {
 			err = errors.New(string(b))
@@ -102,7 +104,7 @@ func NewControlPlane(t testing.TB, n *Node, version string, nodes ...string) *Co
 			"--bind-address=127.0.0.1", "--leader-elect=false",
 		}, flags...)...)
 	}
-	Must(t, os.Mkdir(c.Path("plugins"), 0o755))
+	lab.Must(t, os.Mkdir(c.Path("plugins"), 0o755))
 	component("kube-controller-manager", "controllers", "--flex-volume-plugin-dir="+c.Path("plugins"), "--use-service-account-credentials=true",
 		"--service-account-private-key-file="+keys, "--root-ca-file="+c.Path("apiserver/apiserver.crt"))
 	component("kube-scheduler", "scheduler")
@@ -116,15 +118,15 @@ func (c *ControlPlane) program(name string) string { return filepath.Join(c.prog
 
 func (c *ControlPlane) write(name string, b []byte) string {
 	c.t.Helper()
-	Must(c.t, os.WriteFile(c.Path(name), b, 0o600))
+	lab.Must(c.t, os.WriteFile(c.Path(name), b, 0o600))
 	return c.Path(name)
 }
 
 // Start starts a program on the node.
-func (c *ControlPlane) Start(name string, argv ...string) *NodeProcess {
+func (c *ControlPlane) Start(name string, argv ...string) *lab.NodeProcess {
 	c.t.Helper()
 	log := c.Path(name + ".log")
-	c.t.Cleanup(func() { KeepLog(c.t, log, name) })
+	c.t.Cleanup(func() { lab.KeepLog(c.t, log, name) })
 	return c.node.Start(log, argv...)
 }
 
@@ -135,7 +137,7 @@ func (c *ControlPlane) Run(argv ...string) string {
 	if argv[0] == "kubectl" {
 		argv[0] = c.program("kubectl")
 	} else if !filepath.IsAbs(argv[0]) {
-		argv[0] = LookPath(c.t, argv[0])
+		argv[0] = lab.LookPath(c.t, argv[0])
 	}
 	out, status := c.node.Run(append(os.Environ(), "HOME="+c.dir, "KUBECONFIG="+c.Kubeconfig("admin")), argv...)
 	if status != 0 {
@@ -155,15 +157,15 @@ func (c *ControlPlane) Kubeconfig(user string) (path string) {
 		"users":    []any{map[string]any{"name": "lab", "user": map[string]any{"token": "token-" + user}}},
 		"contexts": []any{map[string]any{"name": "lab", "context": map[string]any{"cluster": "lab", "user": "lab"}}},
 	})
-	Must(c.t, err)
+	lab.Must(c.t, err)
 	return c.write(user+".kubeconfig", config)
 }
 
 // ForwardTo has the API server listen on another node too.
-func (c *ControlPlane) ForwardTo(n *Node) {
+func (c *ControlPlane) ForwardTo(n *lab.Node) {
 	c.t.Helper()
 	l := n.Listen(apiAddress)
-	n.t.Cleanup(func() { closeQuietly(l) })
+	c.t.Cleanup(func() { lab.Close(l) })
 	go func() {
 		for {
 			in, err := l.Accept()
@@ -176,18 +178,18 @@ func (c *ControlPlane) ForwardTo(n *Node) {
 }
 
 func (c *ControlPlane) forward(in net.Conn) {
-	defer closeQuietly(in)
+	defer lab.Close(in)
 	var out net.Conn
-	if err := c.node.inNetwork(func() (err error) {
-		out, err = net.DialTimeout("tcp", apiAddress, dialLimit)
+	if err := c.node.InNetwork(func() (err error) {
+		out, err = net.DialTimeout("tcp", apiAddress, lab.DialLimit)
 		return err
 	}); err != nil {
 		return
 	}
-	defer closeQuietly(out)
+	defer lab.Close(out)
 	go func() {
 		_, _ = io.Copy(out, in)
-		closeQuietly(out)
+		lab.Close(out)
 	}()
 	_, _ = io.Copy(in, out)
 }
@@ -204,7 +206,7 @@ func (c *ControlPlane) open(method, path string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		closeQuietly(resp.Body)
+		lab.Close(resp.Body)
 		return nil, fmt.Errorf("%s %s: %s", method, path, resp.Status)
 	}
 	return resp.Body, nil
@@ -216,6 +218,6 @@ func (c *ControlPlane) Request(method, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer closeQuietly(body)
+	defer lab.Close(body)
 	return io.ReadAll(body)
 }

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package systemd
 
 import (
 	"bytes"
@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // Systemd is a systemd of the lab's: the machine's own program, booted as the
@@ -24,24 +26,24 @@ type Systemd struct {
 	pid int
 }
 
-// SystemdFile is a file to put into systemd's file system before it boots.
-type SystemdFile struct {
+// File is a file to put into systemd's file system before it boots.
+type File struct {
 	// Path is the destination, From the file to copy; or Text is the content.
 	Path, From, Text string
 	Mode             os.FileMode
 }
 
-// NewSystemd boots one with these files, and waits until it is up.
-func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
+// Boot boots a systemd with these files, and waits until it is up.
+func Boot(t testing.TB, files ...File) *Systemd {
 	t.Helper()
-	RequireRoot(t)
-	RequirePrograms(t, systemdPath, "nsenter", "systemctl", "journalctl")
-	dir := Dir(t)
-	group := newCgroupName()
-	t.Cleanup(func() { removeCgroup(group) })
+	lab.RequireRoot(t)
+	lab.RequirePrograms(t, systemdPath, "nsenter", "systemctl", "journalctl")
+	dir := lab.Dir(t)
+	group := lab.NewCgroupName()
+	t.Cleanup(func() { lab.RemoveCgroup(group) })
 	makeSystemdCgroups(t, group)
 
-	cmd := again(t, systemdInitEnv, systemdConfig{Dir: dir, Files: files})
+	cmd := lab.Again(t, systemdInitEnv, systemdConfig{Dir: dir, Files: files})
 	// The cgroup namespace is made by the process itself, once it has been moved
 	// to where that namespace's root is to be.
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -52,9 +54,9 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	stdin, err := cmd.StdinPipe()
-	Must(t, err)
+	lab.Must(t, err)
 	// Its death is that of everything in its namespaces: no power-off to wait for.
-	done, _ := StartCommand(t, cmd)
+	done, _ := lab.StartCommand(t, cmd)
 	s := &Systemd{t: t, pid: cmd.Process.Pid}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -63,13 +65,13 @@ func NewSystemd(t testing.TB, files ...SystemdFile) *Systemd {
 			}
 		}
 	})
-	for _, hierarchy := range cgroupHierarchies() {
+	for _, hierarchy := range lab.CgroupHierarchies() {
 		procs := filepath.Join(hierarchy, group, "cgroup.procs")
-		Must(t, os.WriteFile(procs, []byte(strconv.Itoa(s.pid)), 0o644))
+		lab.Must(t, os.WriteFile(procs, []byte(strconv.Itoa(s.pid)), 0o644))
 	}
-	Must(t, stdin.Close()) // the process continues at the end of its input
-	Eventually(t, 30*time.Second, "systemd is up", func() error {
-		if isClosed(done) {
+	lab.Must(t, stdin.Close()) // the process continues at the end of its input
+	lab.Eventually(t, 30*time.Second, "systemd is up", func() error {
+		if lab.IsClosed(done) {
 			t.Fatalf("systemd ended: %s\n%s", cmd.ProcessState, output.String())
 		}
 		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", s.pid))
@@ -120,13 +122,13 @@ func (s *Systemd) Property(unit, property string) string {
 // hierarchies.
 func makeSystemdCgroups(t testing.TB, group string) {
 	t.Helper()
-	for _, hierarchy := range cgroupHierarchies() {
+	for _, hierarchy := range lab.CgroupHierarchies() {
 		dir := filepath.Join(hierarchy, group)
-		Must(t, os.Mkdir(dir, 0o755))
+		lab.Must(t, os.Mkdir(dir, 0o755))
 		// In v1 a new cpuset has no CPU and no memory, and takes no process.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			if b, err := os.ReadFile(filepath.Join(hierarchy, file)); err == nil {
-				Must(t, os.WriteFile(filepath.Join(dir, file), b, 0o644))
+				lab.Must(t, os.WriteFile(filepath.Join(dir, file), b, 0o644))
 			}
 		}
 	}

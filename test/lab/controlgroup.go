@@ -3,84 +3,15 @@
 package lab
 
 import (
-	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
-
-// ReplaceInConfig changes a containerd's configuration before it is started.
-func (c *Containerd) ReplaceInConfig(old, new string) {
-	c.t.Helper()
-	path := filepath.Join(filepath.Dir(c.Socket), "config.toml")
-	b, err := os.ReadFile(path)
-	if err == nil && !bytes.Contains(b, []byte(old)) {
-		err = fmt.Errorf("%s holds no %q", path, old)
-	}
-	if err == nil {
-		err = os.WriteFile(path, bytes.Replace(b, []byte(old), []byte(new), 1), 0o644)
-	}
-	Must(c.t, err)
-}
-
-// ListenAt makes a runtime that has not been started yet listen at another path.
-func (c *Containerd) ListenAt(path string) {
-	c.t.Helper()
-	if c.docker != nil {
-		i := slices.Index(c.argv, "unix://"+c.Socket)
-		c.argv[i] = "unix://" + path
-	} else {
-		c.ReplaceInConfig(c.Socket, path)
-	}
-	c.Socket = path
-}
-
-// LiftListLimit lets the runtime send lists that are larger than a client takes,
-// before it is started. CRI-O does by itself.
-func (c *Containerd) LiftListLimit() {
-	c.t.Helper()
-	if c.monitor == "" {
-		c.ReplaceInConfig("[grpc]\n", "[grpc]\n  max_send_message_size = 67108864\n")
-	}
-}
-
-// LimitFiles sets the soft limit of containerd's open files, as prlimit does, and returns
-// what undoes it. All descriptors below the limit are in use: it limits their numbers, and
-// of low ones some may be free by then, or become so, so idle connections take these.
-func (c *Containerd) LimitFiles(soft uint64) (undo func()) {
-	c.t.Helper()
-	reset := LimitFiles(c.t, c.pid, soft)
-	var idle []net.Conn
-	for range soft {
-		if conn, err := net.Dial("unix", c.Socket); err == nil {
-			idle = append(idle, conn)
-		}
-	}
-	return func() {
-		reset()
-		for _, conn := range idle {
-			_ = conn.Close()
-		}
-	}
-}
-
-// Shim returns the pid of a pod's shim, with CRI-O of a conmon of its.
-func (c *Containerd) Shim(p *Pod) int {
-	c.t.Helper()
-	for pid, line := range CommandLines() {
-		if c.isMonitorOf(p, line) {
-			return pid
-		}
-	}
-	c.t.Fatalf("lab: pod %s has no shim", p.Name)
-	return 0
-}
 
 // ControlGroup is a cgroup of the test's own for one process.
 type ControlGroup struct {
@@ -96,15 +27,15 @@ type ControlGroup struct {
 // process is thawed and moved back.
 func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
 	t.Helper()
-	g := &ControlGroup{t: t, pid: pid, home: filepath.Join(cgroupRoot, controller)}
-	if _, err := os.Stat(filepath.Join(cgroupRoot, "cgroup.controllers")); err == nil {
-		g.v2, g.home = true, cgroupRoot
+	g := &ControlGroup{t: t, pid: pid, home: filepath.Join(CgroupRoot, controller)}
+	if _, err := os.Stat(filepath.Join(CgroupRoot, "cgroup.controllers")); err == nil {
+		g.v2, g.home = true, CgroupRoot
 		if controller == "cpu" {
 			// Fails where it is enabled already or may not be: then so will the quota.
-			_ = os.WriteFile(filepath.Join(cgroupRoot, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
+			_ = os.WriteFile(filepath.Join(CgroupRoot, "cgroup.subtree_control"), []byte("+cpu"), 0o644)
 		}
 	}
-	g.dir = filepath.Join(g.home, newCgroupName())
+	g.dir = filepath.Join(g.home, NewCgroupName())
 	if err := os.Mkdir(g.dir, 0o755); err != nil {
 		Unable(t, "no cgroup can be made: "+err.Error())
 	}
@@ -115,7 +46,7 @@ func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
 			}
 		}
 		_ = os.WriteFile(filepath.Join(g.home, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
-		removeCgroup(filepath.Base(g.dir))
+		RemoveCgroup(filepath.Base(g.dir))
 	})
 	g.Enter()
 	return g
@@ -204,4 +135,55 @@ func (g *ControlGroup) write(file, value string) {
 	if err := os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o644); err != nil {
 		g.t.Fatalf("lab: write %q: %v", value, err)
 	}
+}
+
+// LimitMemory lets the group's process have so many bytes more, and has those
+// that need more wait instead of being killed (v1). lift undoes it.
+func (g *ControlGroup) LimitMemory(more int64) (lift func()) {
+	g.t.Helper()
+	if g.v2 {
+		Unable(g.t, "cgroup v2: a process without memory is killed there, and does not wait")
+	}
+	b, err := os.ReadFile(filepath.Join(g.dir, "memory.usage_in_bytes"))
+	var used int64
+	if err == nil {
+		_, err = fmt.Sscan(string(b), &used)
+	}
+	if err != nil {
+		g.t.Fatalf("lab: %v", err)
+	}
+	g.write("memory.oom_control", "1")
+	g.write("memory.limit_in_bytes", strconv.FormatInt(used+more, 10))
+	lift = sync.OnceFunc(func() {
+		g.write("memory.limit_in_bytes", "-1")
+		g.write("memory.oom_control", "0")
+	})
+	g.t.Cleanup(lift)
+	return lift
+}
+
+// Shares sets the group's CPU weight against the usual 1024 (v1) or 100 (v2); 0
+// sets the usual one.
+func (g *ControlGroup) Shares(n int) {
+	g.t.Helper()
+	file, usual := "cpu.shares", 1024
+	if g.v2 {
+		file, usual = "cpu.weight", 100
+	}
+	if n == 0 {
+		n = usual
+	}
+	g.write(file, strconv.Itoa(n))
+}
+
+// Pressed is near what NodePressure needs of CPUPressure.
+const Pressed = 60
+
+// CPUPressure is the share of the last 10 s in which somebody waited for a CPU, in per
+// cent; 0 where the kernel does not say.
+func CPUPressure() (some float64) {
+	if b, err := os.ReadFile("/proc/pressure/cpu"); err == nil {
+		_, _ = fmt.Sscanf(string(b), "some avg10=%f", &some)
+	}
+	return some
 }

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package systemd
 
 import (
 	"context"
@@ -10,13 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // HTTP returns a client whose connections are made inside systemd's network
 // namespace: 127.0.0.1 is the one that its services listen on.
 func (s *Systemd) HTTP() *http.Client {
 	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		inner := inNetwork(s.pid, func() error {
+		inner := lab.InNetwork(s.pid, func() error {
 			c, err = new(net.Dialer).DialContext(ctx, network, address)
 			return err
 		})
@@ -27,27 +29,23 @@ func (s *Systemd) HTTP() *http.Client {
 
 // Get fetches a path of plegd, at its usual port.
 func (s *Systemd) Get(path string) (code int, body string, err error) {
-	return Get(s.HTTP(), "http://127.0.0.1:20290"+path)
+	return lab.Get(s.HTTP(), "http://127.0.0.1:20290"+path)
 }
 
 // NewPrometheus starts a real Prometheus in systemd's network namespace, and in
 // that only: it lives on when systemd shuts down. It scrapes plegd at its usual
 // port, and has the project's own rules.
-func (s *Systemd) NewPrometheus(ruleFiles ...string) *Prometheus {
+func (s *Systemd) NewPrometheus(ruleFiles ...string) *lab.Prometheus {
 	s.t.Helper()
 	files := map[string]string{}
 	for _, file := range ruleFiles {
 		b, err := os.ReadFile(file)
-		Must(s.t, err)
+		lab.Must(s.t, err)
 		files[filepath.Base(file)] = string(b)
 	}
 	files["prometheus.yml"] = fmt.Sprintf(`global: {scrape_interval: %[1]s, evaluation_interval: %[1]s}
 rule_files: ["*.rules.yml", "*.recording.yml"]
 scrape_configs: [{job_name: plegd, static_configs: [{targets: ["127.0.0.1:20290"]}]}]
-`, ScrapeInterval)
-	p := &Prometheus{t: s.t, base: "http://127.0.0.1:9090", http: s.HTTP()}
-	argv := append([]string{"nsenter", fmt.Sprintf("--target=%d", s.pid), "--net", "--"}, p.argv(files, nil)...)
-	p.awaitReady(StartProgram(s.t, "prometheus", argv...))
-	p.awaitScrape()
-	return p
+`, lab.ScrapeInterval)
+	return lab.NewPrometheusIn(s.t, s.pid, s.HTTP(), files)
 }

@@ -1,29 +1,28 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // writeContainerdConfig writes the smallest configuration that runs pods here.
 func writeContainerdConfig(t testing.TB, version, dir, config, socket string) {
 	t.Helper()
 	for _, sub := range []string{"root", "state", "opt", "cni"} {
-		Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		lab.Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	format := containerdConfig1
 	if usesConfigVersion3(version) {
 		format = containerdConfig2
 	}
-	Must(t, os.WriteFile(config, fmt.Appendf(nil, format, dir, socket, PauseImage), 0o644))
+	lab.Must(t, os.WriteFile(config, fmt.Appendf(nil, format, dir, socket, PauseImage), 0o644))
 }
-
-// restrict_oom_score_adj: root without CAP_SYS_RESOURCE, as in many CI
-// machines, may not lower it, and no container would start.
 
 // containerdConfig1 is for containerd 1.6 and 1.7.
 const containerdConfig1 = `version = 2

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package systemd
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/runtime"
 )
 
 const (
@@ -21,37 +24,35 @@ const (
 // ContainerdFiles are what the machine's own containerd.service needs to run in
 // a Systemd of the lab's: a configuration, and a file system of its own for its
 // layers.
-func ContainerdFiles(t testing.TB) []SystemdFile {
+func ContainerdFiles(t testing.TB) []File {
 	t.Helper()
-	RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr", "runc")
+	lab.RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr", "runc")
 	config := fmt.Sprintf(`version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = %q
   disable_apparmor = true
   restrict_oom_score_adj = true
   stream_server_port = "0"
-`, PauseImage)
-	return []SystemdFile{
+`, runtime.PauseImage)
+	return []File{
 		{Path: "/etc/containerd/config.toml", Text: config},
 		{Path: "/etc/cni/net.d/lab.conflist", Text: `{"cniVersion": "0.3.1", "name": "lab", "plugins": [{"type": "loopback"}]}`},
 		{Path: "/etc/systemd/system/var-lib-containerd.mount", Text: "[Mount]\nWhat=tmpfs\nWhere=/var/lib/containerd\nType=tmpfs\n"},
 		// An overlay cannot be another overlay's upper layer.
 		{Path: "/etc/systemd/system/" + containerdUnit + ".d/lab.conf", Text: "[Unit]\nRequiresMountsFor=/var/lib/containerd\n"},
-		{Path: pauseTar, From: ImageTar(t)},
+		{Path: pauseTar, From: runtime.ImageTar(t)},
 	}
 }
 
 // StartContainerd starts the containerd service, waits until it answers, and
 // returns a client of it that has the pause image.
-func (s *Systemd) StartContainerd() *CRI {
+func (s *Systemd) StartContainerd() *runtime.CRI {
 	s.t.Helper()
 	s.Run("systemctl", "start", containerdUnit)
 	socket := s.Path(containerdSocket)
-	Eventually(s.t, startLimit, "the containerd service answers", func() error { return VersionAnswers(socket) })
+	lab.Eventually(s.t, lab.StartLimit, "the containerd service answers", func() error { return runtime.VersionAnswers(socket) })
 	s.ImportImage(pauseTar)
-	r := openCRI(s.t, socket)
-	r.image, r.cgroup = PauseImage, "/"+newCgroupName()
-	return r
+	return runtime.NewCRI(s.t, socket, "/"+lab.NewCgroupName())
 }
 
 // ImportImage imports an image from a tar in systemd's file system.
@@ -75,7 +76,7 @@ func (s *Systemd) CgroupValue(unit string, files ...string) (string, error) {
 	s.t.Helper()
 	group := s.Property(unit, "ControlGroup")
 	for _, file := range files {
-		for _, pattern := range []string{cgroupRoot + group, cgroupRoot + "/*" + group} {
+		for _, pattern := range []string{lab.CgroupRoot + group, lab.CgroupRoot + "/*" + group} {
 			found, err := filepath.Glob(s.Path(filepath.Join(pattern, file)))
 			if err != nil {
 				return "", err

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"bytes"
@@ -14,11 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
-	sys "golang.org/x/sys/unix"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // Dockerd is a private Docker daemon behind a private cri-dockerd, with a
@@ -26,24 +24,24 @@ import (
 type Dockerd struct {
 	// Socket is the path of its API.
 	Socket string
-	process
+	lab.Process
 }
 
 // dockerdPrograms is the directory of dockerd and its containerd, had once.
-var dockerdPrograms = sync.OnceValues(func() (string, error) { return runScript("dockerd.sh") })
+var dockerdPrograms = sync.OnceValues(func() (string, error) { return lab.RunScript("dockerd.sh") })
 
 // newCRIDockerd starts a dockerd and prepares a real cri-dockerd, whose program
 // PLEGD_E2E_CRI_DOCKERD names. It is used as a containerd is; its pods' shims are
 // those of dockerd's containerd. OpenFiles limits cri-dockerd alone.
 func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
-	RequireRoot(t)
-	RequirePrograms(t, "runc", "prlimit")
+	lab.RequireRoot(t)
+	lab.RequirePrograms(t, "runc", "prlimit")
 	program := os.Getenv(criDockerdProgramEnv)
 	if program == "" {
-		Unable(t, criDockerdProgramEnv+" names no cri-dockerd")
+		lab.Unable(t, criDockerdProgramEnv+" names no cri-dockerd")
 	}
-	dir := Dir(t)
+	dir := lab.Dir(t)
 	c := &Containerd{
 		Socket:      filepath.Join(dir, "cri-dockerd.sock"),
 		Log:         filepath.Join(dir, "cri-dockerd.log"),
@@ -52,13 +50,13 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 	}
 	c.setProcess(t, "cri-dockerd")
 	for _, sub := range []string{"root", "cni", "state"} {
-		Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		lab.Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
-	Must(t, os.WriteFile(filepath.Join(dir, "cni", "loopback"), []byte(FakePlugin), 0o755))
+	lab.Must(t, os.WriteFile(filepath.Join(dir, "cni", "loopback"), []byte(FakePlugin), 0o755))
 	c.WriteCNIConfig()
-	c.ns = newNamespace(t, nsConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}})
-	c.docker = newDockerd(t, c.ns, dir, c.Cgroup)
-	c.argv = []string{
+	c.Namespace = lab.NewNamespace(t, lab.NamespaceConfig{Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state")}})
+	c.docker = newDockerd(t, c.Namespace, dir, c.Cgroup)
+	c.Argv = []string{
 		program, "--container-runtime-endpoint", "unix://" + c.Socket, "--docker-endpoint", "unix://" + c.docker.Socket,
 		"--pod-infra-container-image", PauseImage, "--cri-dockerd-root-directory", filepath.Join(dir, "state"),
 		"--network-plugin", "cni", "--cni-conf-dir", filepath.Join(dir, "cni"), "--cni-bin-dir", filepath.Join(dir, "cni"),
@@ -76,27 +74,27 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 func (c *Containerd) Dockerd() *Dockerd { return c.docker }
 
 // newDockerd starts a dockerd that has the pause image.
-func newDockerd(t testing.TB, ns *namespace, dir, cgroup string) *Dockerd {
+func newDockerd(t testing.TB, ns *lab.Namespace, dir, cgroup string) *Dockerd {
 	t.Helper()
 	programs, err := dockerdPrograms()
 	if err != nil {
-		Unable(t, "dockerd cannot be had here: "+err.Error())
+		lab.Unable(t, "dockerd cannot be had here: "+err.Error())
 	}
 	wrapper, config := filepath.Join(dir, "runc"), filepath.Join(dir, "daemon.json")
-	Must(t, os.WriteFile(wrapper, fmt.Appendf(nil, runcWrapper, LookPath(t, "runc")), 0o755))
-	Must(t, os.WriteFile(config, []byte(`{"live-restore": true}`), 0o644)) // or its end would be that of the pods
-	d := &Dockerd{Socket: filepath.Join(dir, "docker.sock"), process: process{
-		t: t, ns: ns, name: "dockerd", log: filepath.Join(dir, "dockerd.log"), cgroup: filepath.Join(cgroup, "docker"),
-		env: append([]string{"PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir}, os.Environ()...),
-		argv: []string{
+	lab.Must(t, os.WriteFile(wrapper, fmt.Appendf(nil, runcWrapper, lab.LookPath(t, "runc")), 0o755))
+	lab.Must(t, os.WriteFile(config, []byte(`{"live-restore": true}`), 0o644)) // or its end would be that of the pods
+	d := &Dockerd{Socket: filepath.Join(dir, "docker.sock"), Process: lab.Process{
+		TB: t, Namespace: ns, Name: "dockerd", Log: filepath.Join(dir, "dockerd.log"), Cgroup: filepath.Join(cgroup, "docker"),
+		Env: append([]string{"PATH=" + programs + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + dir}, os.Environ()...),
+		Argv: []string{
 			filepath.Join(programs, "dockerd"), "--config-file", config, "--host", "unix://" + filepath.Join(dir, "docker.sock"), "--group", "root",
-			"--data-root", filepath.Join(dir, "root"), "--exec-root", Dir(t), "--pidfile", filepath.Join(dir, "docker.pid"),
+			"--data-root", filepath.Join(dir, "root"), "--exec-root", lab.Dir(t), "--pidfile", filepath.Join(dir, "docker.pid"),
 			"--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--userland-proxy=false",
 			"--storage-driver", "overlay2", "--exec-opt", "native.cgroupdriver=cgroupfs", "--cgroup-parent", "/" + cgroup,
 			"--add-runtime", "lab=" + wrapper, "--default-runtime", "lab",
 		},
 	}}
-	t.Cleanup(func() { KeepLog(t, d.log, "dockerd") })
+	t.Cleanup(func() { lab.KeepLog(t, d.Log, "dockerd") })
 	d.Start()
 	d.importImage()
 	return d
@@ -104,29 +102,29 @@ func newDockerd(t testing.TB, ns *namespace, dir, cgroup string) *Dockerd {
 
 // importImage gives dockerd the pause image.
 func (d *Dockerd) importImage() {
-	d.t.Helper()
-	program, err := os.ReadFile(filepath.Join(filepath.Dir(ImageTar(d.t)), "pause"))
-	Must(d.t, err)
+	d.TB.Helper()
+	program, err := os.ReadFile(filepath.Join(filepath.Dir(ImageTar(d.TB)), "pause"))
+	lab.Must(d.TB, err)
 	layer, err := packTar([]tarFile{{name: "pause", mode: 0o755, data: program}})
-	Must(d.t, err)
+	lab.Must(d.TB, err)
 	repository, tag := PauseImage[:strings.LastIndexByte(PauseImage, ':')], PauseImage[strings.LastIndexByte(PauseImage, ':')+1:]
 	query := url.Values{"fromSrc": {"-"}, "repo": {repository}, "tag": {tag}, "changes": {`ENTRYPOINT ["/pause"]`}}
-	Must(d.t, d.call(d.t.Context(), http.MethodPost, "/images/create?"+query.Encode(), layer))
+	lab.Must(d.TB, d.call(d.TB.Context(), http.MethodPost, "/images/create?"+query.Encode(), layer))
 }
 
 // call makes one request on a connection of its own.
 func (d *Dockerd) call(ctx context.Context, method, path string, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, lab.StartLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://docker"+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	answer, err := UnixClient(d.Socket, 0).Do(request)
+	answer, err := lab.UnixClient(d.Socket, 0).Do(request)
 	if err != nil {
 		return err
 	}
-	defer closeQuietly(answer.Body)
+	defer lab.Close(answer.Body)
 	said, err := io.ReadAll(answer.Body)
 	if err == nil && (answer.StatusCode/100 != 2 || bytes.Contains(said, []byte(`"errorDetail"`))) {
 		err = fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, said)
@@ -137,17 +135,17 @@ func (d *Dockerd) call(ctx context.Context, method, path string, body []byte) er
 // Start starts dockerd, after its death or for the first time, and waits until it
 // answers. Its end is that of its containerd.
 func (d *Dockerd) Start() {
-	d.t.Helper()
-	d.launch()
-	d.await(func() error { return d.call(d.t.Context(), http.MethodGet, "/_ping", nil) })
+	d.TB.Helper()
+	d.Launch()
+	d.Await(func() error { return d.call(d.TB.Context(), http.MethodGet, "/_ping", nil) })
 }
 
 // ContainerdPid is the process id of the containerd that dockerd has started.
 func (d *Dockerd) ContainerdPid() int {
-	d.t.Helper()
+	d.TB.Helper()
 	pid := 0
-	Eventually(d.t, startLimit, "dockerd has a containerd", func() error {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.pid))
+	lab.Eventually(d.TB, lab.StartLimit, "dockerd has a containerd", func() error {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.Pid()))
 		if err != nil {
 			return err
 		}
@@ -168,42 +166,9 @@ func (d *Dockerd) ContainerdPid() int {
 	return pid
 }
 
-// LimitFiles sets the soft limit of a process's open files, and returns what undoes it.
-func LimitFiles(t testing.TB, pid int, soft uint64) (undo func()) {
-	t.Helper()
-	var was sys.Rlimit
-	Must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, nil, &was))
-	Must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &sys.Rlimit{Cur: soft, Max: was.Max}, nil))
-	return func() { Must(t, sys.Prlimit(pid, sys.RLIMIT_NOFILE, &was, nil)) }
-}
-
-// StopInTurn stops a process and continues it after each half of period, and returns what
-// ends that.
-func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
-	t.Helper()
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
-			time.Sleep(period / 2)
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-			select {
-			case <-stop:
-				return
-			case <-time.After(period / 2):
-			}
-		}
-	}()
-	return sync.OnceFunc(func() {
-		close(stop)
-		<-ended
-	})
-}
-
 // StopProcess is Freeze that returns what continues the process.
 func StopProcess(t testing.TB, pid int) (cont func()) {
 	t.Helper()
-	Freeze(t, pid)
-	return func() { Thaw(t, pid) }
+	lab.Freeze(t, pid)
+	return func() { lab.Thaw(t, pid) }
 }

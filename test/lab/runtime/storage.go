@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"errors"
@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // fewInodes is how many inodes the small file systems have: pods run with a few
@@ -23,21 +25,21 @@ const fewInodes = 4096
 // 64 MiB and few inodes: "tmpfs", or "ext4" on a loop device, which is read-only
 // after an error. It is for a containerd that has not been started yet.
 func (c *Containerd) SmallRoot(kind string) *FileSystem {
-	c.t.Helper()
+	c.TB.Helper()
 	return c.small(kind, "root")
 }
 
 // SmallState is SmallRoot for the directory of containerd's state, on tmpfs.
 func (c *Containerd) SmallState() *FileSystem {
-	c.t.Helper()
+	c.TB.Helper()
 	return c.small("tmpfs", "state")
 }
 
 func (c *Containerd) small(kind, name string) *FileSystem {
-	c.t.Helper()
-	RequirePrograms(c.t, "mkfs.ext4", "nsenter", "mount")
+	c.TB.Helper()
+	lab.RequirePrograms(c.TB, "mkfs.ext4", "nsenter", "mount")
 	dir := filepath.Join(filepath.Dir(c.Socket), name)
-	f := &FileSystem{t: c.t, path: dir, ns: c.ns.cmd.Process.Pid, dir: fmt.Sprintf("/proc/%d/root%s", c.ns.cmd.Process.Pid, dir)}
+	f := &FileSystem{t: c.TB, path: dir, ns: c.Namespace.Pid(), dir: fmt.Sprintf("/proc/%d/root%s", c.Namespace.Pid(), dir)}
 	if kind == "tmpfs" {
 		f.inside("mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes="+strconv.Itoa(fewInodes), "tmpfs", dir)
 	} else {
@@ -49,11 +51,11 @@ func (c *Containerd) small(kind, name string) *FileSystem {
 // mountNew makes an ext4 file system and mounts it.
 func (f *FileSystem) mountNew() {
 	f.t.Helper()
-	image := filepath.Join(Dir(f.t), "disk.img")
-	Must(f.t, os.WriteFile(image, nil, 0o600))
-	Must(f.t, os.Truncate(image, 64<<20))
+	image := filepath.Join(lab.Dir(f.t), "disk.img")
+	lab.Must(f.t, os.WriteFile(image, nil, 0o600))
+	lab.Must(f.t, os.Truncate(image, 64<<20))
 	if out, err := exec.Command("mkfs.ext4", "-q", "-N", strconv.Itoa(fewInodes), image).CombinedOutput(); err != nil {
-		Unable(f.t, fmt.Sprintf("no file system can be made: %v: %s", err, out))
+		lab.Unable(f.t, fmt.Sprintf("no file system can be made: %v: %s", err, out))
 	}
 	f.inside("mount", "-o", "loop,errors=remount-ro", image, f.path)
 }
@@ -70,7 +72,7 @@ func (f *FileSystem) inside(argv ...string) {
 	f.t.Helper()
 	argv = append([]string{"nsenter", "--mount", "--pid", "--target", strconv.Itoa(f.ns)}, argv...)
 	if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {
-		Unable(f.t, fmt.Sprintf("%s: %v: %s", strings.Join(argv, " "), err, out))
+		lab.Unable(f.t, fmt.Sprintf("%s: %v: %s", strings.Join(argv, " "), err, out))
 	}
 }
 
@@ -82,7 +84,7 @@ func (f *FileSystem) Fill() (free func()) {
 	f.t.Helper()
 	filler := filepath.Join(f.dir, "filler")
 	file, err := os.Create(filler)
-	Must(f.t, err)
+	lab.Must(f.t, err)
 	block := make([]byte, 1<<20)
 	for err == nil || len(block) > 4096 {
 		if err != nil {
@@ -131,11 +133,11 @@ func (f *FileSystem) Fail() {
 	f.t.Helper()
 	out, err := exec.Command("findmnt", "-N", strconv.Itoa(f.ns), "-n", "-o", "SOURCE", f.path).Output()
 	if err != nil {
-		Unable(f.t, fmt.Sprintf("findmnt %s: %v", f.path, err))
+		lab.Unable(f.t, fmt.Sprintf("findmnt %s: %v", f.path, err))
 	}
 	device := filepath.Base(strings.TrimSpace(string(out)))
 	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", device, "trigger_fs_error"), []byte("tried by a test"), 0); err != nil {
-		Unable(f.t, err.Error())
+		lab.Unable(f.t, err.Error())
 	}
 }
 

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package lab
+package runtime
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/lab"
 )
 
 // newCRIOProgram prepares a real CRI-O, whose program PLEGD_E2E_CRIO names; pinns
@@ -17,13 +19,13 @@ import (
 // conmon for each container.
 func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
-	RequireRoot(t)
-	RequirePrograms(t, "runc", "conmon", "podman", "prlimit")
+	lab.RequireRoot(t)
+	lab.RequirePrograms(t, "runc", "conmon", "podman", "prlimit")
 	program := os.Getenv(crioProgramEnv)
 	if program == "" {
-		Unable(t, crioProgramEnv+" names no crio")
+		lab.Unable(t, crioProgramEnv+" names no crio")
 	}
-	dir := Dir(t)
+	dir := lab.Dir(t)
 	c := &Containerd{
 		Socket:    filepath.Join(dir, "crio.sock"),
 		Log:       filepath.Join(dir, "crio.log"),
@@ -31,27 +33,27 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 		monitor:   "conmon",
 	}
 	c.setProcess(t, "crio")
-	c.env = append(c.env, "CONTAINERS_REGISTRIES_CONF="+filepath.Join(dir, "registries.conf"))
+	c.Env = append(c.Env, "CONTAINERS_REGISTRIES_CONF="+filepath.Join(dir, "registries.conf"))
 	config := filepath.Join(dir, "config.toml")
-	c.argv = []string{program, "--config", config, "--config-dir", ""}
+	c.Argv = []string{program, "--config", config, "--config-dir", ""}
 	c.limitFiles(options.OpenFiles)
 	for _, sub := range []string{"root", "state", "cni", "log", "hooks"} {
-		Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
+		lab.Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	wrapper := filepath.Join(dir, "runc")
-	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper)
+	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, lab.LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper)
 	for path, text := range map[string]string{
 		config:                                settings,
 		filepath.Join(dir, "policy.json"):     `{"default":[{"type":"insecureAcceptAnything"}]}`,
 		filepath.Join(dir, "registries.conf"): "unqualified-search-registries = []\nshort-name-mode = \"disabled\"\n",
 		filepath.Join(dir, "cni", "loopback"): FakePlugin,
-		wrapper:                               fmt.Sprintf(runcWrapper, LookPath(t, "runc")),
+		wrapper:                               fmt.Sprintf(runcWrapper, lab.LookPath(t, "runc")),
 	} {
-		Must(t, os.WriteFile(path, []byte(text), 0o755))
+		lab.Must(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	c.WriteCNIConfig()
 	// podman, CRI-O and CNI write below /etc and /var/lib with every configuration.
-	c.ns = newNamespace(t, nsConfig{
+	c.Namespace = lab.NewNamespace(t, lab.NamespaceConfig{
 		Tmpfs: []string{filepath.Join(dir, "root"), filepath.Join(dir, "state"), "/var/lib"}, Overlay: []string{"/etc"},
 	})
 	c.importImage = func() { c.loadIntoStorage(dir) }
@@ -64,22 +66,22 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 
 // loadIntoStorage puts the pause image into CRI-O's storage.
 func (c *Containerd) loadIntoStorage(dir string) {
-	c.t.Helper()
+	c.TB.Helper()
 	log := filepath.Join(dir, "podman.log")
-	_, end, err := c.ns.launch(nsCommand{Env: c.env, Log: log, Argv: []string{
-		LookPath(c.t, "podman"), "--root", filepath.Join(dir, "root"), "--runroot", crioRunRoot, "--storage-driver", "overlay",
-		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "load", "--quiet", "--input", ImageTar(c.t),
+	_, end, err := c.Namespace.Launch(lab.NamespaceCommand{Env: c.Env, Log: log, Argv: []string{
+		lab.LookPath(c.TB, "podman"), "--root", filepath.Join(dir, "root"), "--runroot", crioRunRoot, "--storage-driver", "overlay",
+		"--cgroup-manager", "cgroupfs", "--events-backend", "file", "load", "--quiet", "--input", ImageTar(c.TB),
 	}})
 	if err != nil {
-		c.t.Fatalf("start podman: %v\n%s", err, Tail(log, 20))
+		c.TB.Fatalf("start podman: %v\n%s", err, lab.Tail(log, 20))
 	}
 	select {
-	case <-end.done:
+	case <-end.Done:
 	case <-time.After(time.Minute):
-		c.t.Fatalf("podman does not end\n%s", Tail(log, 20))
+		c.TB.Fatalf("podman does not end\n%s", lab.Tail(log, 20))
 	}
-	if end.status.ExitStatus() != 0 {
-		c.t.Fatalf("podman load: %s\n%s", describe(end.status), Tail(log, 20))
+	if end.Status.ExitStatus() != 0 {
+		c.TB.Fatalf("podman load: %s\n%s", lab.DescribeExit(end.Status), lab.Tail(log, 20))
 	}
 }
 

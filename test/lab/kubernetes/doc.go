@@ -1,0 +1,2 @@
+// Package kubernetes gives the end-to-end tests an unmodified Kubernetes control plane.
+package kubernetes
