@@ -24,8 +24,8 @@ func newDrillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill REASON",
 		Short: "Send the alert of a reason to an Alertmanager, marked as a drill",
-		Long: `Posts the alert that plegd's rules would send for this node: their labels and
-texts, drill="true", and a summary that begins with DRILL. The Alertmanager ends
+		Long: `Posts the alert that plegd's rules send for this node if REASON has its usual
+severity: their labels and texts, drill="true", and a summary that begins with DRILL. The Alertmanager ends
 it after --for. Neither the runtime nor the daemon is asked or touched.
 
 Exit status: 0 accepted, 1 not accepted, 4 wrong flag or argument`,
@@ -47,15 +47,9 @@ Exit status: 0 accepted, 1 not accepted, 4 wrong flag or argument`,
 			if err != nil {
 				return err
 			}
-			alert := drill.NewAlert(drill.Options{
+			return postDrill(cmd, alertmanager, drill.Options{
 				Reason: reason, Node: node, Name: name, Labels: extra, Start: time.Now(), For: length,
 			})
-			if err := drill.Post(cmd.Context(), alertmanager, alert); err != nil {
-				return fmt.Errorf("post the drill: %w", err)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\nIt ends at %s.\n", alert.Annotations["summary"],
-				alert.EndsAt.Format("15:04:05 MST"))
-			return err
 		},
 		ValidArgsFunction: cobra.FixedCompletions(reasonIDs(), cobra.ShellCompDirectiveNoFileComp),
 	}
@@ -64,9 +58,23 @@ Exit status: 0 accepted, 1 not accepted, 4 wrong flag or argument`,
 	fs.StringVar(&alertmanager, "alertmanager", "", "URL of the Alertmanager, as in http://HOST:9093")
 	fs.DurationVar(&length, "for", length, "time after which the alert ends")
 	fs.StringVar(&node, "node", "", "name of the node; empty: the host's name")
-	fs.StringVar(&name, "alert", "", "name of the alert, as in PLEGUnhealthy; empty: by the reason's severity")
+	fs.StringVar(&name, "alert", "", "name of the alert, as in PLEGUnhealthy; empty: the one that the rules raise for the reason")
 	fs.StringArrayVar(&labels, "label", nil, "a further label, NAME=VALUE, repeatable")
 	return cmd
+}
+
+// postDrill posts the alert and prints its summary and end.
+func postDrill(cmd *cobra.Command, alertmanager string, o drill.Options) error {
+	alert, err := drill.NewAlert(o)
+	if err != nil {
+		return usage(err)
+	}
+	err = drill.Post(cmd.Context(), alertmanager, alert)
+	if err != nil {
+		return fmt.Errorf("post the drill: %w", err)
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\nIt ends at %s.\n", alert.Annotations["summary"], alert.EndsAt.Format("15:04:05 MST"))
+	return err
 }
 
 // parseLabels reads NAME=VALUE.

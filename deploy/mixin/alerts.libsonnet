@@ -17,18 +17,17 @@
   ||| % { record: record, expr: expr, labels: lib.byNode + (if record == active then ', reason, severity' else ''), instance: instance }),
 
   // byClass selects the primary reasons of one class: those that config.reasons moves there, and of
-  // the others those of a severity of plegd's, which more may restrict.
+  // the others those that the matchers select. Class by class as in the chart's plegd.reasonSelector.
   local any(reasons) = std.join('|', std.sort(reasons)),
+  local soon = any(config.soon),
   local moved = std.objectFields(config.reasons),
-  local soon = std.setDiff(std.set(config.soon), moved),
-  local byClass(class, severity, more) =
+  local byClass(class, matchers) =
     local here = [r for r in moved if config.reasons[r] == class];
-    local matchers = std.join(', ', ['severity="%s"' % severity] + more);
-    '%s{%s}' % [active, matchers] + (if here == [] then '' else ' or %s{reason=~"%s"}' % [active, any(here)]),
+    '%s{%s, reason!~"%s"}' % [active, matchers, any(moved)] + (if here == [] then '' else ' or %s{reason=~"%s"}' % [active, any(here)]),
   local classes = {
-    critical: byClass('critical', 'critical', ['reason!~"%s"' % any(moved)]),
-    warning: byClass('warning', 'warning', ['reason=~"%s"' % any(soon)]),
-    lasting: byClass('lasting', 'warning', ['reason!~"%s"' % any(moved + soon)]),
+    critical: byClass('critical', 'severity="critical"'),
+    warning: byClass('warning', 'severity="warning", reason=~"%s"' % soon),
+    lasting: byClass('lasting', 'severity="warning", reason!~"%s"' % soon),
   },
   local reasonAlert(name, class) = lib.alert(
     name,
@@ -38,6 +37,8 @@
     lib.runbook('reasons/{{ $labels.reason }}'),
   ),
   local failing(failure, expr) = lib.rule('instance:plegd_failing:active', expr, { failure: failure }),
+
+  reasonClasses:: { soon: std.sort(config.soon), reasons: config.reasons },
 
   prometheusAlerts+:: {
     groups+: [

@@ -83,6 +83,8 @@ type mixin struct {
 	Alerts     groups                     `json:"prometheusAlerts"`
 	Rules      groups                     `json:"prometheusRules"`
 	Dashboards map[string]json.RawMessage `json:"grafanaDashboards"`
+	// Classes say which alert a reason raises, for the chart and for plegd drill.
+	Classes json.RawMessage `json:"reasonClasses"`
 }
 
 // render evaluates the mixin and returns the files, by their names below deploy/.
@@ -104,13 +106,17 @@ func render(config string) (map[string][]byte, error) {
 		"prometheus/plegd.rules.yml":     alerts,
 		"prometheus/plegd.recording.yml": recording,
 	}
+	documents := map[string]json.RawMessage{"prometheus/reasons.json": m.Classes}
 	for name, dashboard := range m.Dashboards {
+		documents["grafana/"+name] = dashboard
+	}
+	for name, document := range documents {
 		var b bytes.Buffer
-		if err := json.Indent(&b, dashboard, "", "  "); err != nil {
+		if err := json.Indent(&b, document, "", "  "); err != nil {
 			return nil, err
 		}
 		b.WriteByte('\n')
-		files["grafana/"+name] = b.Bytes()
+		files[name] = b.Bytes()
 	}
 	// The chart can read only files inside the chart.
 	chart := map[string][]byte{}
@@ -128,7 +134,7 @@ func evaluate(config string) (mixin, error) {
 	vm := jsonnet.MakeVM()
 	text, err := vm.EvaluateAnonymousSnippet("mixin", `
 local m = (import 'mixin.libsonnet') + {_config+:: `+config+`};
-{prometheusAlerts: m.prometheusAlerts, prometheusRules: m.prometheusRules, grafanaDashboards: m.grafanaDashboards}`)
+{prometheusAlerts: m.prometheusAlerts, prometheusRules: m.prometheusRules, grafanaDashboards: m.grafanaDashboards, reasonClasses: m.reasonClasses}`)
 	if err != nil {
 		return mixin{}, err
 	}

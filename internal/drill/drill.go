@@ -8,14 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
-	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/plain"
 )
 
@@ -23,8 +20,6 @@ const (
 	postTimeout = 10 * time.Second
 	maxAnswer   = 4 << 10 // bytes that are shown of an Alertmanager's error
 	alertsPath  = "/api/v2/alerts"
-	runbookBase = "https://github.com/plegd/plegd/blob/main/docs/reasons/"
-	metricsPort = "20290"
 )
 
 // Alert is one alert of the Alertmanager's API v2.
@@ -35,53 +30,6 @@ type Alert struct {
 	// EndsAt is when the Alertmanager resolves the alert by itself.
 	EndsAt       time.Time `json:"endsAt"`
 	GeneratorURL string    `json:"generatorURL,omitempty"`
-}
-
-// Options describe a drill.
-type Options struct {
-	Reason health.Reason
-	Node   string
-	// Name is the alert's name; empty: the one that the rules give the reason by its severity.
-	Name string
-	// Labels are added, and win.
-	Labels map[string]string
-	Start  time.Time
-	For    time.Duration
-}
-
-// NewAlert returns the alert of a drill. Its labels and texts are those of the rules; the cause
-// and the next step are lines of the reason's page.
-func NewAlert(o Options) Alert {
-	severity := "warning"
-	name := "PLEGReasonWarning"
-	if o.Reason.Severity == facts.SeverityCritical {
-		severity = "critical"
-		name = "PLEGReasonCritical"
-	}
-	if o.Name != "" {
-		name = o.Name
-	}
-	labels := map[string]string{
-		"alertname": name,
-		"severity":  severity,
-		"reason":    o.Reason.ID,
-		"job":       "plegd",
-		"instance":  o.Node + ":" + metricsPort,
-		"node":      o.Node,
-		"drill":     "true",
-	}
-	maps.Copy(labels, o.Labels)
-	return Alert{
-		Labels: labels,
-		Annotations: map[string]string{
-			"summary": fmt.Sprintf("DRILL: %s: %s: %s; next: %s", o.Node, o.Reason.ID, o.Reason.Cause, o.Reason.NextLine),
-			"description": "This is a drill: nothing is wrong with " + o.Node + ". A real alert has the node's own evidence at " +
-				"`plegd status` and on its page on port " + metricsPort + ".",
-			"runbook_url": runbookBase + o.Reason.ID + ".md",
-		},
-		StartsAt: o.Start.UTC(),
-		EndsAt:   o.Start.Add(o.For).UTC(),
-	}
 }
 
 // ValidateURL checks the URL of an Alertmanager. The error does not show a password.

@@ -3,6 +3,7 @@ package drill
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,33 +14,40 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/must"
 )
 
-// TestAlert: every reason has an alert with the lines of its page, which is marked as a drill.
+// newAlert returns a drill's alert; deploy/prometheus compares those of all reasons with the rules'.
+func newAlert(t *testing.T, o Options) Alert {
+	t.Helper()
+	if o.Reason.ID == "" {
+		o.Reason = health.Reasons()[0]
+	}
+	a, err := NewAlert(o)
+	must.Do(t, err)
+	return a
+}
+
+// TestAlert: an alert is marked as a drill, ends, and has the labels that are asked for; one that
+// the rules do not raise is refused.
 func TestAlert(t *testing.T) {
 	start := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
-	for _, r := range health.Reasons() {
-		a := NewAlert(Options{Reason: r, Node: "node-1", Labels: map[string]string{"cluster": "eu", "severity": "page"}, Start: start, For: time.Minute})
-		name := "PLEGReasonWarning"
-		if r.Severity == facts.SeverityCritical {
-			name = "PLEGReasonCritical"
-		}
-		if a.Labels["alertname"] != name || a.Labels["drill"] != "true" || a.Labels["cluster"] != "eu" || a.Labels["severity"] != "page" || a.Labels["instance"] != "node-1:20290" {
-			t.Errorf("%s: labels %v", r.ID, a.Labels)
-		}
-		want := "DRILL: node-1: " + r.ID + ": " + r.Cause + "; next: " + r.NextLine
-		if a.Annotations["summary"] != want || r.Cause == "" || r.NextLine == "" {
-			t.Errorf("%s: the summary is %q, want %q", r.ID, a.Annotations["summary"], want)
-		}
-		if !a.EndsAt.Equal(start.Add(time.Minute)) {
-			t.Errorf("%s: ends at %s", r.ID, a.EndsAt)
-		}
+	shim, _ := health.Lookup("ShimStuck")
+	a := newAlert(t, Options{Reason: shim, Node: "node-1", Labels: map[string]string{"cluster": "eu", "severity": "page"}, Start: start, For: time.Minute})
+	want := map[string]string{"alertname": "PLEGReasonWarning", "severity": "page", "cluster": "eu", "job": "plegd", "instance": "node-1:20290", "node": "node-1", "reason": "ShimStuck", "drill": "true"}
+	if !maps.Equal(a.Labels, want) || !a.EndsAt.Equal(start.Add(time.Minute)) {
+		t.Errorf("labels %v, want %v; it ends at %s", a.Labels, want, a.EndsAt)
 	}
-	if a := NewAlert(Options{Reason: health.Reasons()[0], Name: "PLEGUnhealthy"}); a.Labels["alertname"] != "PLEGUnhealthy" {
-		t.Errorf("labels %v", a.Labels)
+	if !strings.HasPrefix(a.Annotations["summary"], "DRILL: node-1: ShimStuck: ") || !strings.HasPrefix(a.Annotations["description"], "This is a drill: nothing is wrong with node-1. ") {
+		t.Errorf("texts %v", a.Annotations)
+	}
+	starting, _ := health.Lookup("Starting")
+	for _, o := range []Options{{Reason: shim, Name: "PLEGFleetFault"}, {Reason: starting}} {
+		_, err := NewAlert(o)
+		if err == nil || !strings.Contains(err.Error(), "want PLEGReasonCritical, ") {
+			t.Errorf("%s %s: %v", o.Reason.ID, o.Name, err)
+		}
 	}
 }
 
@@ -66,7 +74,7 @@ func TestPost(t *testing.T) {
 		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, "302"},
 	} {
 		server := httptest.NewServer(tt.answer)
-		err := Post(t.Context(), server.URL+"/am/", NewAlert(Options{Reason: health.Reasons()[0], Start: time.Now()}))
+		err := Post(t.Context(), server.URL+"/am/", newAlert(t, Options{Start: time.Now()}))
 		server.Close()
 		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || len(err.Error()) > 400) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
@@ -121,7 +129,7 @@ func TestAlertmanager(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	alert := NewAlert(Options{Reason: health.Reasons()[0], Node: "node-1", Start: time.Now(), For: 3 * time.Second})
+	alert := newAlert(t, Options{Node: "node-1", Start: time.Now(), For: 3 * time.Second})
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		err := Post(t.Context(), "http://"+address, alert)
 		if err == nil {
@@ -130,7 +138,7 @@ func TestAlertmanager(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not accepted: %v\n%s", err, log.String())
 		}
-		alert = NewAlert(Options{Reason: health.Reasons()[0], Node: "node-1", Start: time.Now(), For: 3 * time.Second})
+		alert = newAlert(t, Options{Node: "node-1", Start: time.Now(), For: 3 * time.Second})
 	}
 	for _, status := range []string{"firing", "resolved"} {
 		select {

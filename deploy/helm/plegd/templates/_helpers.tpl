@@ -86,27 +86,16 @@ mounted that the node has: /run/plegd is made there before the container starts.
 {{- default (printf "%s-web" (include "plegd.fullname" .)) .Values.web.auth.existingSecret }}
 {{- end }}
 
-{{/* What PLEGReasonWarning selects in the files: its warnings, and the reasons that are moved to it. */}}
-{{- define "plegd.warnings" -}}
-{{- range (fromYaml (.Files.Get "files/plegd.rules.yml")).groups }}
-{{- range .rules }}
-{{- if eq (default "" .alert) "PLEGReasonWarning" }}{{ regexFindAll `reason=~"[^"]*"` .expr -1 | join "," | replace "reason=~" "" | replace "\"" "" }}{{ end }}
-{{- end }}
-{{- end }}
-{{- end }}
-
-{{/* As byClass in deploy/mixin/alerts.libsonnet: the reasons of an alert. */}}
+{{/* As byClass in deploy/mixin/alerts.libsonnet: what an alert selects, by files/reasons.json. */}}
 {{- define "plegd.reasonSelector" -}}
 {{- $class := .alert | trimPrefix "PLEGReason" | lower }}
-{{- $moved := keys .reasons | sortAlpha }}
-{{- $soon := list }}
-{{- range .soon }}{{ if not (has . $moved) }}{{ $soon = append $soon . }}{{ end }}{{ end }}
-{{- $here := list }}
-{{- range $moved }}{{ if eq (get $.reasons .) $class }}{{ $here = append $here . }}{{ end }}{{ end }}
+{{- $soon := join "|" .soon }}
 {{- $matchers := dict
-  "critical" (printf "severity=\"critical\", reason!~%q" (join "|" $moved))
-  "warning" (printf "severity=\"warning\", reason=~%q" (join "|" $soon))
-  "lasting" (printf "severity=\"warning\", reason!~%q" (concat $moved $soon | sortAlpha | join "|")) }}
-{{- printf "instance:pleg_primary_reason:active{%s}" (get $matchers $class) }}
+  "critical" `severity="critical"`
+  "warning" (printf `severity="warning", reason=~%q` $soon)
+  "lasting" (printf `severity="warning", reason!~%q` $soon) }}
+{{- $here := list }}
+{{- range $reason, $moved := .reasons }}{{ if eq $moved $class }}{{ $here = append $here $reason }}{{ end }}{{ end }}
+{{- printf "instance:pleg_primary_reason:active{%s, reason!~%q}" (get $matchers $class) (keys .reasons | sortAlpha | join "|") }}
 {{- if $here }}{{ printf " or instance:pleg_primary_reason:active{reason=~%q}" (join "|" $here) }}{{ end }}
 {{- end }}
