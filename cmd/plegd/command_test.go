@@ -22,6 +22,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -104,19 +105,13 @@ func TestBadInput(t *testing.T) {
 	} {
 		t.Run(strings.Join(tt.args, " ")[:min(60, len(strings.Join(tt.args, " ")))], func(t *testing.T) {
 			code, stdout, stderr := plegd(t, tt.args...)
-			if code != tt.code {
-				t.Errorf("exit %d, want %d", code, tt.code)
-			}
-			if stdout != "" {
-				t.Errorf("it prints %q", stdout)
-			}
+			check.Equal(t, code, tt.code, "exit")
+			check.Equal(t, stdout, "", "it prints")
 			if strings.Count(stderr, "\n") != 1 || !strings.HasPrefix(stderr, "plegd: ") {
 				t.Errorf("want one line, got %q", stderr)
 			}
 			for _, want := range tt.says {
-				if !strings.Contains(stderr, want) {
-					t.Errorf("%q does not say %q", stderr, want)
-				}
+				check.Contains(t, stderr, want, "does not say")
 			}
 		})
 	}
@@ -266,9 +261,7 @@ func TestEnvironment(t *testing.T) {
 		"relist-period": "2s", "relist-threshold": "2m0s", "path.procfs": "/host/proc", "control-socket": "",
 		"web.listen-address": "[127.0.0.1:1,127.0.0.1:2]", "rpc-timeout": "2m0s",
 	} {
-		if got := fs.Lookup(flag).Value.String(); got != want {
-			t.Errorf("--%s is %q, want %q", flag, got, want)
-		}
+		check.Equal(t, fs.Lookup(flag).Value.String(), want, "%s", flag)
 	}
 	env["PLEGD_RPC_TIMEOUT"] = "long"
 	err := fromEnvironment(newRunCommand().Flags(), lookup)

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestManPages: each command has a page, with its exit codes in the description.
@@ -22,17 +25,13 @@ func TestManPages(t *testing.T) {
 	}
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		want := []string{".SH NAME\n", ".SH SYNOPSIS\n", ".SH DESCRIPTION\n", "Jan 1970"}
 		if filepath.Base(page) == "plegd-check.8" {
 			want = append(want, ".SH EXAMPLE\n", "Exit status:", "4  wrong flag or argument", "2  unhealthy")
 		}
 		for _, w := range want {
-			if !strings.Contains(string(text), w) {
-				t.Errorf("%s lacks %q", filepath.Base(page), w)
-			}
+			check.Contains(t, string(text), w, "%s lacks", filepath.Base(page))
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -86,9 +87,7 @@ func TestSimulate(t *testing.T) {
 		{[]string{"failpoints"}, 0, "ListContainers=hang\n", "", nil},
 		{[]string{"failpoints", "off"}, 1, `"off": want name=term`, "", nil},
 		{[]string{"failpoints", ""}, 0, "\n", "failpoints: none", func() {
-			if err := <-hung; err != nil {
-				t.Errorf("after the failpoint went: %v", err)
-			}
+			check.NoError(t, <-hung, "after the failpoint went")
 		}},
 		{nil, 1, "is in use", "", nil}, // a second one
 	} {
@@ -97,16 +96,12 @@ func TestSimulate(t *testing.T) {
 			t.Errorf("%q: exit %d, %q, %q", tt.args, got, out, errs)
 		}
 		if tt.said != "" {
-			if line := <-said; line != tt.said {
-				t.Errorf("it says %q, want %q", line, tt.said)
-			}
+			check.Equal(t, <-said, tt.said, "what it says")
 			tt.then()
 		}
 	}
 	cancel()
-	if c := <-code; c != 0 {
-		t.Errorf("exit %d after the signal, want 0", c)
-	}
+	check.Equal(t, <-code, 0, "exit after the signal")
 	for _, path := range paths {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left behind: %v", path, err)

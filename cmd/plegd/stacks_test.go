@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestStacksFile: a dump in a file is analysed, as text and as JSON.
@@ -27,12 +29,8 @@ func TestStacksFile(t *testing.T) {
 func TestStacksAsks(t *testing.T) {
 	for answer, want := range map[string]bool{"": false, "n\n": false, "\n": false, "yes please\n": false, "y\n": true, " YES\n": true, "y": true} {
 		var question strings.Builder
-		if got := confirmed("crio", 812, bufio.NewReader(strings.NewReader(answer)), &question); got != want {
-			t.Errorf("%q: %v", answer, got)
-		}
-		if !strings.Contains(question.String(), "SIGUSR1 to crio, pid 812") {
-			t.Errorf("the question is %q", &question)
-		}
+		check.Equal(t, confirmed("crio", 812, bufio.NewReader(strings.NewReader(answer)), &question), want, "%q", answer)
+		check.Contains(t, question.String(), "SIGUSR1 to crio, pid 812", "question")
 	}
 	input := bufio.NewReader(strings.NewReader("y\nn\n"))
 	if !confirmed("dockerd", 1, input, io.Discard) || confirmed("containerd", 2, input, io.Discard) {

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestWatch: the status is printed each second, and an error does not end it.
@@ -25,12 +28,8 @@ func TestWatch(t *testing.T) {
 			}
 			return io.WriteString(&out, "HEALTHY\n")
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		want := "--- 2000-01-01T00:00:00Z\nHEALTHY\n--- 2000-01-01T00:00:01Z\nasking plegd: connection refused\n--- 2000-01-01T00:00:02Z\nHEALTHY\n"
-		if out.String() != want {
-			t.Errorf("got\n%s\nwant\n%s", &out, want)
-		}
+		check.Equal(t, out.String(), want, "output")
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // fakeKubectl knows nodes with a pod each. The plegd of node-c does not answer, that of node-d is
@@ -31,13 +33,9 @@ esac
 
 func TestPlugin(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(fakeKubectl), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "kubectl"), []byte(fakeKubectl), 0o755))
 	plugin, err := filepath.Abs("kubectl-plegd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	log := filepath.Join(dir, "log")
 	run := func(args ...string) (string, int) {
 		t.Helper()

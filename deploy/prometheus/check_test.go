@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -36,9 +37,7 @@ func TestConfigurations(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			dir, text := t.TempDir(), contents(t, file)
 			for i := 0; i < len(c.replace); i += 2 {
-				if !strings.Contains(text, c.replace[i]) {
-					t.Errorf("there is no %q", c.replace[i])
-				}
+				check.Contains(t, text, c.replace[i], "text")
 				text = strings.Replace(text, c.replace[i], c.replace[i+1], 1)
 			}
 			must.Do(t, os.Mkdir(filepath.Join(dir, "targets"), 0o755))

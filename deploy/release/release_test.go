@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -76,9 +77,7 @@ func TestWorkflows(t *testing.T) {
 				t.Errorf("%s uses %s: want OWNER/NAME@COMMIT # VERSION", path, m[1])
 			}
 		}
-		if strings.Count(text, "actions/checkout@") != strings.Count(text, "persist-credentials: false") {
-			t.Errorf("%s: checkout leaves the token in the work tree", path)
-		}
+		check.Equal(t, strings.Count(text, "actions/checkout@"), strings.Count(text, "persist-credentials: false"), "%s: checkout leaves the token in the work tree", path)
 		if strings.Contains(text, "--privileged") {
 			t.Errorf("%s has a privileged container", path)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -67,16 +68,12 @@ func TestWrite(t *testing.T) {
 			}},
 		})
 		must.Do(t, err)
-		if took := time.Since(begun); took != partTime {
-			t.Errorf("it took %s, want the limit of the part that hangs", took)
-		}
+		check.Equal(t, time.Since(begun), partTime, "it took, want the limit of the part that hangs")
 		files := open(t, out.Bytes())
 		if files["first.txt"] != "first" || len(files["long0.txt"]) != fileBytes || files["last.txt"] != "last" || files["long9.txt"] != "" {
 			t.Errorf("first %q, last %q, %d files", files["first.txt"], files["last.txt"], len(files))
 		}
-		if !strings.Contains(files["README.txt"], "NAMES of pods") {
-			t.Errorf("the note does not warn: %q", files["README.txt"])
-		}
+		check.Contains(t, files["README.txt"], "NAMES of pods", "the note does not warn")
 		var listed Manifest
 		if err := json.Unmarshal([]byte(files["MANIFEST.json"]), &listed); err != nil || len(listed.Files) != 11 || len(listed.Missing) != 3 || len(m.Missing) != 3 {
 			t.Fatalf("%v: %s", err, files["MANIFEST.json"])
@@ -126,9 +123,7 @@ func TestProcesses(t *testing.T) {
 	}
 	text := files[fmt.Sprintf("processes/%d-bundle.test.txt", pid)]
 	for _, want := range []string{"== status\nName:", "== threads", "wchan=", "== open files\n0 ", "== cgroup\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("it lacks %q", want)
-		}
+		check.Contains(t, text, want, "it lacks")
 	}
 	if strings.Contains(text, "do-not-tell") {
 		t.Error("the environment is in it")
@@ -191,9 +186,7 @@ func TestSockets(t *testing.T) {
 	}
 	for line := range strings.Lines(files["node/unix-sockets.txt"]) {
 		if strings.HasPrefix(line, "listen") && strings.Contains(line, path) {
-			if fields := strings.Fields(line); fields[3] != "1" {
-				t.Errorf("want a queue of 1: %s", line)
-			}
+			check.Equal(t, strings.Fields(line)[3], "1", "queue: %s", line)
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/stacks"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
 )
@@ -19,9 +20,7 @@ import (
 func wants(t *testing.T, files map[string]string, name string, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if !strings.Contains(files[name], text) {
-			t.Errorf("%s lacks %q:\n%s", name, text, files[name])
-		}
+		check.Contains(t, files[name], text, "%s lacks", name)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 )
 
 // fakeAsker answers after a moment, except for those that hang.
@@ -116,7 +117,5 @@ func TestSweepResults(t *testing.T) {
 func TestExploreSurvivesAPanic(t *testing.T) {
 	panics := func(context.Context, *cri.Entry) error { panic("in an answer") }
 	last := New(proc.NewTable("/proc"), t.TempDir(), panics).Explore(t.Context(), symptomOf(targets(3)...))
-	if !strings.Contains(last.Unknown, "panic: in an answer") {
-		t.Errorf("%+v", last)
-	}
+	check.Contains(t, last.Unknown, "panic: in an answer", "%+v", last)
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // procTree is a made-up /proc with processes of one thread.
@@ -29,9 +31,7 @@ func procTree(t *testing.T, states map[int]byte) string {
 			fmt.Sprintf("%d/task/%d/syscall", pid, pid):   "202 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n",
 			fmt.Sprintf("%d/task/%d/wchan", pid, pid):     "futex_wait_queue",
 		})
-		if err := os.MkdirAll(filepath.Join(root, fmt.Sprint(pid), "fd"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(root, fmt.Sprint(pid), "fd"), 0o755))
 	}
 	return root
 }
@@ -94,26 +94,20 @@ func TestClean(t *testing.T) {
 	for in, want := range map[string]string{
 		"containerd-shim": "containerd-shim", "a\x1b[31mb\nc": `a\x1b[31mb\nc`, strings.Repeat("x", 5000): strings.Repeat("x", maxText) + "...",
 	} {
-		if got := clean(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
+		check.Equal(t, clean(in), want, "%q", in)
 	}
 }
 
 func TestFingerprints(t *testing.T) {
 	nfs := mountFingerprint("nfs4", "filer7.example.org:/exports/a")
-	if mountFingerprint("nfs4", "filer7.example.org:/exports/b") != nfs {
-		t.Error("two exports of one server have two fingerprints")
-	}
+	check.Equal(t, mountFingerprint("nfs4", "filer7.example.org:/exports/b"), nfs, "two exports of one server have two fingerprints")
 	if other := mountFingerprint("nfs4", "filer8.example.org:/exports/a"); other == nfs || strings.Contains(other, "filer") {
 		t.Errorf("another server: %q, the first: %q", other, nfs)
 	}
 	if got := mountFingerprint("cifs", "//nas/share"); got != mountFingerprint("cifs", "//nas/other") || got == "cifs" {
 		t.Errorf("cifs: %q", got)
 	}
-	if got := mountFingerprint("ext4", "/dev/sda1"); got != "ext4" {
-		t.Errorf("a local file system: %q", got)
-	}
+	check.Equal(t, mountFingerprint("ext4", "/dev/sda1"), "ext4", "a local file system")
 }
 
 // TestInternet: TCP connections to a process that has read, has not read and has not accepted, to
@@ -164,9 +158,7 @@ func TestInternet(t *testing.T) {
 		t.Errorf("complete %v: %+v", complete, got)
 	}
 
-	if err := os.Remove(filepath.Join(dir, "net/fib_trie")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(dir, "net/fib_trie")))
 	clear(got)
 	complete = readInternet(dir, inodes, got)
 	_, named := got[25]
@@ -193,14 +185,10 @@ func TestIOLimit(t *testing.T) {
 			evidencetest.WriteTree(t, procfs, map[string]string{"10/cgroup": tt.cgroup + "\n"})
 			evidencetest.WriteTree(t, sysfs, tt.files)
 			evidencetest.WriteTree(t, sysfs, map[string]string{"devices/sda/dev": "8:0\n", "devices/sda/sda1/partition": "1\n", "dev/block/.keep": ""})
-			if err := os.Symlink("../../devices/sda/sda1", filepath.Join(sysfs, "dev/block/8:1")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink("../../devices/sda/sda1", filepath.Join(sysfs, "dev/block/8:1")))
 			f := &waiting{Explorer: New(proc.NewTable(procfs), sysfs, nil), pid: 10}
 			got := f.ioLimit(proc.Mount{Device: "8:1"})
-			if got != tt.want {
-				t.Errorf("%q, want %q", got, tt.want)
-			}
+			check.Equal(t, got, tt.want, "result")
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestStatusConditions: a condition that the answer does not hold is nil, which
@@ -41,9 +43,7 @@ func TestStatusConditions(t *testing.T) {
 			tt.set(rt)
 			c, _ := clientOf(t, rt, Options{})
 			got, err := c.Status(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -66,9 +66,7 @@ func TestSingleQuestions(t *testing.T) {
 		}
 	}
 	rt.Set("PodSandboxStatus", fakeruntime.Empty())
-	if err := c.StatusOf(t.Context(), &Entry{Sandbox: true, ID: pod.SandboxID}); err != nil {
-		t.Errorf("an empty answer: %v", err)
-	}
+	check.NoError(t, c.StatusOf(t.Context(), &Entry{Sandbox: true, ID: pod.SandboxID}), "an empty answer")
 }
 
 // sameLists compares the lists as the client reads them with what the runtime has.
@@ -76,13 +74,9 @@ func sameLists(t *testing.T, rt *fakeruntime.Runtime, c *Client) {
 	t.Helper()
 	wantS, wantC := rt.Snapshot()
 	sandboxes, err := c.ListPodSandbox(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	containers, err := c.ListContainers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want, got := map[string]Entry{}, map[string]Entry{}
 	for _, p := range wantS {
 		want["sandbox "+p.Id] = plainSandbox(p)

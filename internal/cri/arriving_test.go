@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestArriving: a large list is seen to come in; small answers are not, and hundreds about
@@ -13,14 +14,10 @@ func TestArriving(t *testing.T) {
 	rt.FillPods(200, 3)
 	other, _ := clientOf(t, rt, Options{})
 	list, err := other.ListContainers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c, _ := clientOf(t, rt, Options{})
 	for _, container := range list {
-		if err := c.Answers(t.Context(), container); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Answers(t.Context(), container))
 	}
 	if at := c.Arriving(); !at.IsZero() {
 		t.Errorf("%d answers about single containers: much arrived at %s", len(list), at)

@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestTooManyEntries: as many entries as fit are read; one more, and none is.
@@ -44,13 +45,9 @@ func TestLongTextsAreCut(t *testing.T) {
 	rt.AddRawSandbox(&runtimeapi.PodSandbox{Id: long, Metadata: &runtimeapi.PodSandboxMetadata{Name: long, Namespace: long, Uid: long}})
 	c, _ := clientOf(t, rt, Options{})
 	v, err := c.Version(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s, err := c.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	list, err := c.ListPodSandbox(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatal(len(list), err)

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestCloseEndsWhatHangs: calls in flight end at once, at any stage, and later ones
@@ -29,17 +31,11 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 				time.Sleep(7 * time.Second)
 				synctest.Wait()
 				start := time.Now()
-				if err := c.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.Close())
 				for range 3 {
-					if e := failure(t, <-ended); e.Code != CodeCanceled {
-						t.Errorf("%+v, want Canceled", *e)
-					}
+					check.Equal(t, failure(t, <-ended).Code, CodeCanceled, "a call under way")
 				}
-				if d := time.Since(start); d != 0 {
-					t.Errorf("they ended %v after Close", d)
-				}
+				check.Equal(t, time.Since(start), 0, "they ended after Close")
 				if h := c.History(OpContainerStatus); !h.InFlightSince.IsZero() {
 					t.Errorf("still in flight since %v", h.InFlightSince)
 				}
@@ -53,9 +49,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 				if err := c.Connect(t.Context()); err == nil {
 					t.Error("Connect after Close: no error")
 				}
-				if err := c.Close(); err != nil {
-					t.Errorf("Close again: %v", err)
-				}
+				check.NoError(t, c.Close(), "Close again")
 				time.Sleep(time.Hour)
 				if n := rt.Dials(); n != dials {
 					t.Errorf("%d connections after Close", n-dials)
@@ -82,20 +76,14 @@ func TestConnect(t *testing.T) {
 		if err := c.Connect(within(t, time.Minute)); err != nil || time.Since(start) != 4*time.Second {
 			t.Errorf("accepted after 4s: %v after %v", err, time.Since(start))
 		}
-		if err := c.Connect(t.Context()); err != nil {
-			t.Errorf("connected already: %v", err)
-		}
+		check.NoError(t, c.Connect(t.Context()), "connected already")
 		rt.Stop()
 		synctest.Wait()
 		if err := c.Connect(t.Context()); err == nil {
 			t.Error("stopped: no error")
 		}
-		if err := rt.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Connect(t.Context()); err != nil {
-			t.Errorf("back: %v", err)
-		}
+		must.Do(t, rt.Restart())
+		check.NoError(t, c.Connect(t.Context()), "back")
 		if len(seen.all()) > 0 {
 			t.Errorf("Connect made calls: %v", seen.all())
 		}

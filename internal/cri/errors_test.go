@@ -10,6 +10,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestMessageTooLarge: whose limit it was, how large the answer was and what
@@ -113,9 +114,7 @@ func TestBrokenAnswers(t *testing.T) {
 	c, _ := clientOf(t, rt, Options{})
 	for op, call := range calls(c, pod.SandboxID, pod.ContainerIDs[0]) {
 		rt.Set(rpcOf(op), fakeruntime.Garbage())
-		if e := failure(t, call(t.Context())); e.Code != "Internal" {
-			t.Errorf("%s: %+v, want Internal", op, *e)
-		}
+		check.Equal(t, failure(t, call(t.Context())).Code, "Internal", "%s", op)
 		rt.Set(rpcOf(op), fakeruntime.Empty())
 		if err := call(t.Context()); err != nil {
 			t.Errorf("%s: an empty answer: %v", op, err)
@@ -144,9 +143,7 @@ func TestForeign(t *testing.T) {
 		{`error reading from server: EOF`, false},
 		{`server is not initialized yet`, false},
 	} {
-		if e := (&facts.CallError{Code: CodeUnavailable, Message: tt.message}); Foreign(e) != tt.want {
-			t.Errorf("foreign %t, want %t: %s", Foreign(e), tt.want, tt.message)
-		}
+		check.Equal(t, Foreign(&facts.CallError{Code: CodeUnavailable, Message: tt.message}), tt.want, "foreign: %s", tt.message)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // stream subscribes in a bubble and returns how that ended, after what time, and
@@ -27,9 +29,7 @@ func stream(t *testing.T, during func(*fakeruntime.Runtime)) (end StreamEnd, too
 		end, err = c.ContainerEvents(t.Context(), 10*time.Second, func(kind EventType, uid string) { got = append(got, kind.String()+" "+uid) })
 		took = time.Since(start)
 		synctest.Wait()
-		if n := rt.Subscribers(); n != 0 {
-			t.Errorf("%d subscribers are left", n)
-		}
+		check.Equal(t, rt.Subscribers(), 0, "subscribers are left")
 	})
 	return end, took, got, err
 }
@@ -72,9 +72,7 @@ func TestStreamEnds(t *testing.T) {
 
 func TestEventsUnimplemented(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{})
-	if err := rt.SetFailpoints("GetContainerEvents=error(Unimplemented: unknown method)"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, rt.SetFailpoints("GetContainerEvents=error(Unimplemented: unknown method)"))
 	c, _ := clientOf(t, rt, Options{})
 	end, err := c.ContainerEvents(t.Context(), time.Minute, func(EventType, string) {})
 	var e *facts.CallError
@@ -97,12 +95,8 @@ func TestPodLists(t *testing.T) {
 	if err != nil || len(sandboxes) != 1 || len(containers) != 2 || sandboxes[0].PodUID != pods[2].UID || containers[1].PodUID != pods[2].UID {
 		t.Errorf("%v, %v, %v", sandboxes, containers, err)
 	}
-	if got := c.History(OpListContainers); got != before {
-		t.Errorf("the history of lists is %+v, want %+v", got, before)
-	}
-	if n := len(seen.all()) - calls; n != 2 {
-		t.Errorf("%d calls were counted, want 2", n)
-	}
+	check.Equal(t, c.History(OpListContainers), before, "the history of lists")
+	check.Equal(t, len(seen.all())-calls, 2, "calls were counted")
 	if again, err := c.ListContainers(t.Context()); err != nil || len(again) != 10 {
 		t.Errorf("the next list: %d entries, %v", len(again), err)
 	}

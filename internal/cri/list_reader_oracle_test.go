@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // listKind is one of the two lists with its oracle, the generated decoder.
@@ -178,17 +180,13 @@ func sameAsOracles(t testing.TB, k listKind, answers ...[]byte) {
 		}
 		got, err = inPieces.read(pieces)
 		sameAnswer(t, "the reader, in pieces", b, want, wantErr, got, err)
-		if len(r.items) != len(oracle.known) {
-			t.Fatalf("answer %d, %x: %d items are remembered, want %d", i, b, len(r.items), len(oracle.known))
-		}
+		must.Equal(t, len(r.items), len(oracle.known), "answer %d, %x: items are remembered", i, b)
 	}
 }
 
 func sameAnswer(t testing.TB, who string, b []byte, want []Entry, wantErr error, got []*Entry, err error) {
 	t.Helper()
-	if (err != nil) != (wantErr != nil) {
-		t.Fatalf("%s of %x: %v; want %v", who, b, err, wantErr)
-	}
+	must.Equal(t, err != nil, wantErr != nil, "%s of %x: %v; want %v", who, b, err, wantErr)
 	var values []Entry
 	for _, it := range got {
 		values = append(values, *it)

@@ -13,14 +13,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 func encode(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return b
 }
 
@@ -235,9 +234,7 @@ func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 			list[at].State = runtimeapi.ContainerState_CONTAINER_EXITED
 		}
 		b, err := proto.Marshal(&runtimeapi.ListContainersResponse{Containers: list})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := read(r, b)
 		if err != nil || len(got) != 100 {
 			t.Fatalf("%d containers, %v", len(got), err)

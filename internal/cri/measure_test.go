@@ -8,6 +8,8 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestCallsAreMeasured: the observer gets each call under the kubelet's name, with the
@@ -21,15 +23,11 @@ func TestCallsAreMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := calls(c, pod.SandboxID, pod.ContainerIDs[0])
-		if len(all) != len(Operations()) {
-			t.Fatalf("%d calls and %d operations", len(all), len(Operations()))
-		}
+		must.Equal(t, len(all), len(Operations()), "calls and operations")
 		for i, op := range Operations() {
 			rt.Set(rpcOf(op), fakeruntime.Delay(time.Duration(i+1)*250*time.Millisecond))
 			start := time.Now()
-			if err := all[op](t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, all[op](t.Context()))
 			got := seen.last(t)
 			want := Call{Operation: op, Start: start, Duration: time.Since(start), Bytes: got.Bytes, Code: CodeOK}
 			if got != want || got.Bytes == 0 || got.Duration != time.Duration(i+1)*250*time.Millisecond {
@@ -40,9 +38,7 @@ func TestCallsAreMeasured(t *testing.T) {
 				t.Errorf("%s: history %+v", op, h)
 			}
 		}
-		if got := len(seen.all()); got != 1+len(all) {
-			t.Errorf("the observer got %d calls, want %d", got, 1+len(all))
-		}
+		check.Equal(t, len(seen.all()), 1+len(all), "the observer got calls")
 	})
 }
 
@@ -57,9 +53,7 @@ func TestEveryCallTimesOut(t *testing.T) {
 				rt.Set(rpcOf(op), fakeruntime.Hang())
 				start := time.Now()
 				err := calls(c, "s", "c")[op](t.Context())
-				if d := time.Since(start); d != 2*time.Minute {
-					t.Errorf("it ended after %v, want 2m", d)
-				}
+				check.Equal(t, time.Since(start), 2*time.Minute, "it ended")
 				e := failure(t, err)
 				if e.Code != CodeDeadlineExceeded || e.Operation != op {
 					t.Errorf("error %+v", e)
@@ -107,9 +101,7 @@ func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := serve(t, fakeruntime.Options{})
 		c, _ := clientOf(t, rt, Options{})
-		if h := c.History(OpStatus); h != (facts.Call{}) {
-			t.Errorf("before the first call: %+v", h)
-		}
+		check.Equal(t, c.History(OpStatus), facts.Call{}, "before the first call")
 		if _, err := c.Status(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // pluginMessage encodes a plugin as containerd does.
@@ -44,9 +45,7 @@ func TestPlugins(t *testing.T) {
 		if err != nil || len(plugins) != len(tt.plugins) {
 			t.Fatalf("%s: %v, %v", name, plugins, err)
 		}
-		if got := PluginState(plugins); *got != tt.want {
-			t.Errorf("%s: %+v, want %+v", name, *got, tt.want)
-		}
+		check.Equal(t, *PluginState(plugins), tt.want, "%s", name)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestBackWithTheRuntime: the first call after the runtime's return succeeds at
@@ -44,9 +46,7 @@ func TestBackWithTheRuntime(t *testing.T) {
 							time.Sleep(time.Second)
 						}
 					}
-					if err := rt.Restart(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, rt.Restart())
 					// gRPC tells a call of a failure before the connection's state says
 					// so: microseconds, in which the next call would still find it up.
 					synctest.Wait()
@@ -74,9 +74,7 @@ func TestHeldConnection(t *testing.T) {
 				t.Errorf("%d connections, want %d", n, want)
 			}
 			if want > 0 {
-				if err := rt.Restart(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, rt.Restart())
 				synctest.Wait()
 			}
 			for range 2 {
@@ -110,9 +108,7 @@ func TestOneConnectionToAStuckRuntime(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 				}
-				if n := rt.Dials(); n != 1 {
-					t.Errorf("%d connections in 116 s, want 1", n)
-				}
+				check.Equal(t, rt.Dials(), 1, "connections in 116 s")
 				if dial := c.LastDial(); dial == nil || dial.Err != nil {
 					t.Errorf("last dial %+v, want a good one", dial)
 				}
@@ -136,9 +132,7 @@ func TestOneConnectionToAStuckRuntime(t *testing.T) {
 				if name == "nosettings" {
 					want = 2
 				}
-				if n := rt.Dials(); n != want {
-					t.Errorf("%d connections at the end, want %d", n, want)
-				}
+				check.Equal(t, rt.Dials(), want, "connections at the end")
 			})
 		})
 	}
@@ -164,9 +158,7 @@ func TestFrozenInTheMiddle(t *testing.T) {
 		if _, err := c.Version(t.Context()); err != nil || seen.last(t).Duration != 90*time.Second {
 			t.Errorf("%v after %v, want success after 90s", err, seen.last(t).Duration)
 		}
-		if n := rt.Dials(); n != 1 {
-			t.Errorf("%d connections, want 1", n)
-		}
+		check.Equal(t, rt.Dials(), 1, "connections")
 	})
 }
 
@@ -179,9 +171,7 @@ func TestBehindCmux(t *testing.T) {
 		c, _ := clientOf(t, rt, Options{}) // the first call of a connection decides
 		return c
 	}
-	if err := open(t).Connect(within(t, 10*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, open(t).Connect(within(t, 10*time.Second)))
 	list, err := open(t).ListContainers(within(t, 10*time.Second))
 	if err != nil || len(list) != 6 {
 		t.Fatalf("%d containers, %v", len(list), err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/must"
 )
 
 // queued listens at a path and accepts nothing. The listener lives on when the path is
@@ -17,9 +18,7 @@ import (
 func queued(t *testing.T, path string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
@@ -39,20 +38,14 @@ func TestStaleAccepted(t *testing.T) {
 		accepted <- conn
 	}()
 	c := unixClient(t, path)
-	if err := c.Connect(within(t, 20*time.Second)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Connect(within(t, 20*time.Second)))
 	conn := <-accepted
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = l.Close()
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	queued(t, path)
 	_, err := c.Version(within(t, 3*staleEvery))
-	if failure(t, err).Code != CodeDeadlineExceeded {
-		t.Fatalf("%v; the connection was to be kept", err)
-	}
+	must.Equal(t, failure(t, err).Code, CodeDeadlineExceeded, "the connection is kept: %v", err)
 }
 
 // TestStaleInQueue: a connection in the accept queue of a listener that is no
@@ -88,13 +81,9 @@ func TestStaleNot(t *testing.T) {
 	if _, err := c.Version(within(t, 20*time.Second)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	other := fakeruntime.New(fakeruntime.Options{})
-	if err := other.Listen(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Listen(path))
 	t.Cleanup(other.Stop)
 	rt.Set("Version", fakeruntime.Delay(3*staleEvery))
 	if _, err := c.Version(within(t, 20*time.Second)); err != nil {
@@ -114,13 +103,9 @@ func answersAgain(t *testing.T, c *Client, path string) {
 	await(t, "the call is under way", func() bool { // on a connection that is made
 		return c.LastDial() != nil && !c.History(OpVersion).InFlightSince.IsZero()
 	})
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	rt := fakeruntime.New(fakeruntime.Options{})
-	if err := rt.Listen(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, rt.Listen(path))
 	t.Cleanup(rt.Stop)
 	select {
 	case err := <-ended:

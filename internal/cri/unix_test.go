@@ -17,6 +17,8 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // listen serves a runtime on a unix socket until the test ends.
@@ -24,9 +26,7 @@ func listen(t *testing.T, opts fakeruntime.Options) (*fakeruntime.Runtime, strin
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	rt := fakeruntime.New(opts)
-	if err := rt.Listen(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, rt.Listen(path))
 	t.Cleanup(rt.Stop)
 	return rt, path
 }
@@ -55,9 +55,7 @@ func TestSetPath(t *testing.T) {
 		rt.FillPods(1, 1)
 		c.SetPath(path)
 		if hung != nil {
-			if e := failure(t, <-hung); e.Code != CodeCanceled {
-				t.Errorf("the call under way ended with %+v", *e)
-			}
+			check.Equal(t, failure(t, <-hung).Code, CodeCanceled, "the call under way")
 			if sandboxes, _ := c.LastLists(); len(sandboxes) > 0 {
 				t.Errorf("%d sandboxes of the first socket are kept", len(sandboxes))
 			}
@@ -78,14 +76,10 @@ func TestSetPath(t *testing.T) {
 		rt.Set("Status", fakeruntime.Hang())
 		hung = make(chan error, 1)
 		go func() { _, err := c.Status(t.Context()); hung <- err }()
-		if err := rt.AwaitCalls(within(t, 10*time.Second), "Status", 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rt.AwaitCalls(within(t, 10*time.Second), "Status", 1))
 	}
 	_ = c.Close()
-	if e := failure(t, <-hung); e.Code != CodeCanceled {
-		t.Errorf("the call under way at the end: %+v", *e)
-	}
+	check.Equal(t, failure(t, <-hung).Code, CodeCanceled, "the call under way at the end")
 	before := c.session.Load()
 	if c.SetPath("/other"); c.session.Load() != before {
 		t.Error("SetPath after Close makes a connection")
@@ -96,9 +90,7 @@ func TestSetPath(t *testing.T) {
 func TestNotARuntime(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	for _, tt := range []struct {
 		name, path string
 		errno      error
@@ -111,9 +103,7 @@ func TestNotARuntime(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := unixClient(t, tt.path)
 			_, err := c.Version(t.Context())
-			if e := failure(t, err); e.Code != CodeUnavailable {
-				t.Errorf("%+v, want Unavailable", *e)
-			}
+			check.Equal(t, failure(t, err).Code, CodeUnavailable, "code")
 			if dial := c.LastDial(); !errors.Is(dial.Err, tt.errno) {
 				t.Errorf("last dial %+v, want %v", *dial, tt.errno)
 			}
@@ -142,9 +132,7 @@ func TestNotARuntime(t *testing.T) {
 // not one that has yet to answer.
 func TestConnectionLostAtOnce(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -175,9 +163,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 // its answer, also where the next bytes are written to it too late.
 func TestForeignServer(t *testing.T) {
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)

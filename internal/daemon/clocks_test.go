@@ -15,6 +15,8 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // watched is a daemon with the kubelet's real constants that watches a fake
@@ -58,9 +60,7 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 		change(&cfg)
 	}
 	d, err := New(cfg, exporter.Build{}, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	w := &watched{t: t, rt: rt, d: d, t0: time.Now()}
@@ -224,9 +224,7 @@ func TestListsAreSlow(t *testing.T) {
 			}
 		}
 		for i := 3; i < len(starts); i++ {
-			if starts[i]-starts[i-1] != 6*time.Second {
-				t.Fatalf("relists began at %v: want 6 s apart", starts)
-			}
+			must.Equal(t, starts[i]-starts[i-1], 6*time.Second, "relists began at %v: want 6 s apart", starts)
 		}
 		w.fail("")
 		if s := w.at(140 * time.Second); s.Verdict.State != facts.StateHealthy {
@@ -257,9 +255,7 @@ func TestFlapping(t *testing.T) {
 		// Each round: two calls of 120 s and three periods of 1 s; NotReady from
 		// 180 s after the last relist that succeeded until the next one.
 		want := "[191:unhealthy 253:degraded 434:unhealthy 496:degraded]"
-		if got := fmt.Sprint(changes); got != want {
-			t.Errorf("changes\n got %s\nwant %s", got, want)
-		}
+		check.Equal(t, fmt.Sprint(changes), want, "changes")
 	})
 }
 
@@ -268,9 +264,7 @@ func TestFlapping(t *testing.T) {
 func TestManySlowInspections(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		rt := fakeRuntime(200, 0)
-		if err := rt.SetFailpoints("PodSandboxStatus=delay(1s)"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rt.SetFailpoints("PodSandboxStatus=delay(1s)"))
 		w := watch(t, rt, nil)
 		for s := 14; s < 200; s++ {
 			v := w.at(seconds(float64(s) + .5)).Verdict
@@ -299,9 +293,7 @@ func TestManySlowInspections(t *testing.T) {
 func TestHungInspectionsEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		rt := fakeRuntime(12, 0)
-		if err := rt.SetFailpoints("PodSandboxStatus=hang"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rt.SetFailpoints("PodSandboxStatus=hang"))
 		w := watch(t, rt, nil)
 		if v := w.at(6 * time.Second).Verdict; v.Reason != health.PodInspectionStall {
 			t.Errorf("in the hang: %s, %s", v.State, v.Reason)
@@ -335,17 +327,13 @@ func TestStuckPods(t *testing.T) {
 				was := false
 				for s := 16; s < 240; s++ {
 					v := w.at(seconds(float64(s))).Verdict
-					if v.Reason != health.PodInspectionStall {
-						t.Fatalf("second %d: %s, %q", s, v.State, v.Reason)
-					}
+					must.Equal(t, v.Reason, health.PodInspectionStall, "second %d: %s", s, v.State)
 					if v.LastSeenAge > 12*time.Second {
 						t.Fatalf("second %d: plegd's own last seen is %s old: its inspections are cut at 10 s", s, v.LastSeenAge)
 					}
 					was = was || v.State == facts.StateUnhealthy
 				}
-				if was != unhealthy {
-					t.Errorf("unhealthy within four minutes: %t, want %t", was, unhealthy)
-				}
+				check.Equal(t, was, unhealthy, "unhealthy within four minutes")
 				w.fail("")
 				if v := w.at(265 * time.Second).Verdict; v.State != facts.StateHealthy {
 					t.Errorf("after the pods answer: %s, %q", v.State, v.Reason)
@@ -392,9 +380,7 @@ func TestNoRuntimeAtBoot(t *testing.T) {
 			t.Errorf("second 30: %s, %q", v.State, v.Reason)
 		}
 		time.Sleep(300 * time.Millisecond)
-		if err := rt.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rt.Restart())
 		if s := w.at(31100 * time.Millisecond); s.Verdict.PLEGHealthy != true {
 			t.Errorf("the relist after the runtime came failed: %+v", s.Facts.Relist.Last)
 		}

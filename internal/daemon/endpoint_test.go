@@ -15,6 +15,8 @@ import (
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestDiscoveredEndpoint: the first relist waits for the search, and no verdict
@@ -44,14 +46,10 @@ func TestGuessedEndpoint(t *testing.T) {
 		time.Sleep(time.Second)
 		w.d.watchSocket(&kubelet.Found{Endpoint: facts.Endpoint{Path: "/run/guess.sock", Source: "a usual place"}, Serves: true})
 		time.Sleep(time.Minute)
-		if path := w.d.path(); path != "/run/guess.sock" {
-			t.Errorf("without a kubelet %q is watched", path)
-		}
+		check.Equal(t, w.d.path(), "/run/guess.sock", "watched without a kubelet")
 		kubeletStarts(t, procFS, 100, "--container-runtime-endpoint=/run/fake.sock")
 		time.Sleep(2 * findInterval)
-		if path := w.d.path(); path != "/run/fake.sock" {
-			t.Errorf("beside a kubelet that names /run/fake.sock %q is watched", path)
-		}
+		check.Equal(t, w.d.path(), "/run/fake.sock", "watched beside a kubelet that names /run/fake.sock")
 	})
 }
 
@@ -89,14 +87,10 @@ func TestKubeletMoves(t *testing.T) {
 		}, zap.NewNop())
 		time.Sleep(time.Minute)
 		for pid, socket := range []string{"/run/fake.sock", "/run/third.sock"} {
-			if err := os.RemoveAll(filepath.Join(procFS, fmt.Sprint(100+pid))); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.RemoveAll(filepath.Join(procFS, fmt.Sprint(100+pid))))
 			kubeletStarts(t, procFS, 101+pid, "--container-runtime-endpoint="+socket)
 			time.Sleep(time.Minute)
-			if path := w.d.path(); path != socket {
-				t.Errorf("beside a kubelet that names %s %q is watched", socket, path)
-			}
+			check.Equal(t, w.d.path(), socket, "watched beside a kubelet that names it")
 		}
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 func evented(c *Config) { c.Events = relist.Evented }
@@ -98,9 +100,7 @@ func TestFallBackAndReturn(t *testing.T) {
 		w := watch(t, modern(10, 2), evented)
 		w.at(100 * time.Second)
 		for i := 1; i <= 10; i++ {
-			if err := w.rt.AwaitSubscribers(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.rt.AwaitSubscribers(t.Context(), 1))
 			w.rt.EndEvents()
 			s := w.at(time.Since(w.t0) + tick)
 			e, c := s.Facts.Events, s.Facts.Config
@@ -130,9 +130,7 @@ func TestFallBackAndReturn(t *testing.T) {
 			t.Errorf("the stream holds again: %s %+v", back.Facts.Config.RelistPeriod, *e)
 		}
 		back = w.at(time.Since(w.t0) + 4*time.Second)
-		if back.Verdict.State != facts.StateHealthy {
-			t.Errorf("back: %s, %q", back.Verdict.State, back.Verdict.Reason)
-		}
+		check.Equal(t, back.Verdict.State, facts.StateHealthy, "back: %q", back.Verdict.Reason)
 	})
 }
 
@@ -154,9 +152,7 @@ func TestEventedRuntimeHangs(t *testing.T) {
 		w.at(400 * time.Second)
 		w.fail("")
 		v = w.at(420 * time.Second).Verdict
-		if v.State != facts.StateHealthy {
-			t.Errorf("thawed: %s, %q %+v", v.State, v.Reason, v.Active)
-		}
+		check.Equal(t, v.State, facts.StateHealthy, "thawed: %q %+v", v.Reason, v.Active)
 	})
 }
 
@@ -166,9 +162,7 @@ func TestAllowUnsafe(t *testing.T) {
 		rt := fakeRuntime(3, 1)
 		rt.SetVersion("containerd", "1.7.24")
 		w := watch(t, rt, func(c *Config) { c.Events, c.EventsAllowUnsafe = relist.Hint, true })
-		if e := w.at(5 * time.Second).Facts.Events; e.Phase != "streaming" {
-			t.Errorf("%+v", *e)
-		}
+		check.Equal(t, w.at(5*time.Second).Facts.Events.Phase, "streaming", "phase")
 	})
 }
 
@@ -184,12 +178,8 @@ func TestHintIsQuick(t *testing.T) {
 		lists := rt.Calls("ListContainers").Started
 		rt.ExitContainer(containers[0].Id, 3, "")
 		synctest.Wait()
-		if s := w.d.loop.Snapshot(); s.Attempts != before.Attempts {
-			t.Error("a relist was made: this test tests nothing")
-		}
-		if n := rt.Calls("ListContainers").Started - lists; n != 1 {
-			t.Errorf("%d lists of containers for one event, want one, of the pod", n)
-		}
+		check.Equal(t, w.d.loop.Snapshot().Attempts, before.Attempts, "a relist was made: this test tests nothing")
+		check.Equal(t, rt.Calls("ListContainers").Started-lists, 1, "lists of containers for one event; want one, of the pod")
 		s := w.at(20 * time.Second)
 		if s.Verdict.State != facts.StateHealthy || s.Facts.Config.RelistPeriod != time.Second {
 			t.Errorf("%s %+v", s.Verdict.State, *s.Facts.Events)

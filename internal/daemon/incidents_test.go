@@ -7,6 +7,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/must"
 )
 
 // remember gives a daemon a state directory, and so incidents.
@@ -23,9 +24,7 @@ func recorded(t *testing.T, dir string) *incident.Incident {
 		t.Fatalf("%d incidents, unreadable: %v, %v", len(list), bad, err)
 	}
 	one, err := incident.ReadOne(incident.Dir(dir), list[0].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return one
 }
 

@@ -12,15 +12,15 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // kubeletStarts puts a kubelet's process that has just started into a procfs.
 func kubeletStarts(t *testing.T, procFS string, pid int, args ...string) {
 	t.Helper()
 	var up unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.ClockGettime(unix.CLOCK_BOOTTIME, &up))
 	kubeletProcess(t, procFS, pid, up.Nano()/int64(10*time.Millisecond), args...)
 }
 
@@ -39,12 +39,8 @@ func kubeletProcess(t *testing.T, procFS string, pid int, ticks int64, args ...s
 		"../1/stat": strings.Replace(fmt.Sprintf(statLine, 1, 1, 1, 0), "kubelet", "systemd", 1),
 		"stat":      fmt.Sprintf(statLine, pid, pid, pid, ticks),
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
 	}
 }
 
@@ -57,9 +53,7 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 		kubeletStarts(t, procFS, 100)
 		w := watch(t, fakeRuntime(10, 2), func(cfg *Config) { cfg.ProcFS = procFS })
 		w.expect(30*time.Second, well.seen(30*time.Second))
-		if err := os.RemoveAll(filepath.Join(procFS, "100")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(filepath.Join(procFS, "100")))
 		kubeletStarts(t, procFS, 200)
 		for s := 31; s <= 60; s++ {
 			if v := w.at(seconds(float64(s))).Verdict; v.State != facts.StateHealthy || !v.NodeReady {
@@ -69,9 +63,7 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 		w.at(60*time.Second + 500*time.Millisecond)
 		w.fail("ListContainers=hang")
 		w.at(80*time.Second + 500*time.Millisecond)
-		if err := os.RemoveAll(filepath.Join(procFS, "200")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(filepath.Join(procFS, "200")))
 		kubeletStarts(t, procFS, 300)
 		s := w.at(86 * time.Second)
 		const want = "PLEG is not healthy: pleg has yet to be successful"
@@ -86,9 +78,7 @@ func TestKubeletRestartsInAHang(t *testing.T) {
 			t.Errorf("the kubelet started at %s", got)
 		}
 		// It ends again: plegd does not start for that.
-		if err := os.RemoveAll(filepath.Join(procFS, "300")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(filepath.Join(procFS, "300")))
 		for s := 87; s <= 110; s++ {
 			if v := w.at(seconds(float64(s))).Verdict; v.State != facts.StateUnhealthy || !v.NodeReady {
 				t.Fatalf("second %d: a kubelet that ends in a hang makes the verdict %s, %q, node Ready %t", s, v.State, v.KubeletMessage, v.NodeReady)
@@ -115,9 +105,7 @@ func TestUnreadSettings(t *testing.T) {
 	for problem, want := range map[string]string{"": "default", "/k.yaml: denied": "default: not all of the kubelet's files could be read"} {
 		var out facts.Config
 		cfg.settings(&facts.Evidence{KubeletProcess: &facts.KubeletProcess{Problem: problem}}, &out)
-		if got := out.From[facts.SettingRequestTimeout]; got != want {
-			t.Errorf("%q: %q, want %q", problem, got, want)
-		}
+		check.Equal(t, out.From[facts.SettingRequestTimeout], want, "%q", problem)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestTheLogIsQuiet while all is well, says each change of verdict once, and
@@ -67,9 +68,7 @@ func TestEventsAreLogged(t *testing.T) {
 			got = append(got, fmt.Sprint(m["type"], " ", m["container"]))
 		}
 		want := "[ContainerStarted main ContainerDied main ContainerRemoved main]"
-		if fmt.Sprint(got) != want {
-			t.Errorf("logged %v, want %s", got, want)
-		}
+		check.Equal(t, fmt.Sprint(got), want, "logged")
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/plegd/plegd/internal/exporter"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestPause: after a gap in the ticks the verdict is held for 3 s.
@@ -20,9 +22,7 @@ func TestPause(t *testing.T) {
 		cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses, cfg.KubeletHealthzURL = "", "", nil, ""
 		cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
 		d, err := New(cfg, exporter.Build{}, zap.NewNop())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		d.published.Store(&facts.Snapshot{Verdict: facts.Verdict{State: "before"}})
 		for _, tt := range []struct {
 			after time.Duration
@@ -45,9 +45,7 @@ func TestStarved(t *testing.T) {
 			cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses, cfg.KubeletHealthzURL = "", "", nil, ""
 			cfg.ProcFS, cfg.SysFS = t.TempDir(), t.TempDir()
 			d, err := New(cfg, exporter.Build{}, zap.NewNop())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			held := 0
 			for range 600 {
 				d.published.Store(&facts.Snapshot{At: time.Now(), Verdict: facts.Verdict{State: "before"}})
@@ -62,9 +60,7 @@ func TestStarved(t *testing.T) {
 			time.Sleep(isolatedAfter)
 			d.published.Store(&facts.Snapshot{At: time.Now(), Verdict: facts.Verdict{State: "before"}})
 			time.Sleep(pausedAfter)
-			if got := d.judge(time.Now()).State; got != "before" {
-				t.Errorf("after an isolated pause the verdict is %s", got)
-			}
+			check.Equal(t, d.judge(time.Now()).State, "before", "after an isolated pause the verdict")
 		})
 	}
 }

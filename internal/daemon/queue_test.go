@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestQueueOfAStuckRuntime: every connection to a runtime that does not accept
@@ -16,9 +18,7 @@ func TestQueueOfAStuckRuntime(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				rt := fakeRuntime(10, 2)
 				stop := func() {
-					if err := rt.SetFailpoints("socket=noaccept;*=hang"); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, rt.SetFailpoints("socket=noaccept;*=hang"))
 				}
 				if stuckFromTheStart {
 					stop()
@@ -33,9 +33,7 @@ func TestQueueOfAStuckRuntime(t *testing.T) {
 					t.Errorf("%d connections in the first 10 s, want the held and a fresh one", before)
 				}
 				s := w.at(10*time.Second + minutes*time.Minute)
-				if s.Verdict.State != facts.StateUnhealthy {
-					t.Errorf("%s/%s after %d minutes", s.Verdict.State, s.Verdict.Reason, minutes)
-				}
+				check.Equal(t, s.Verdict.State, facts.StateUnhealthy, "/%s after %d minutes", s.Verdict.Reason, minutes)
 				n := rt.Dials() - before
 				t.Logf("%d connections in %d minutes", n, minutes)
 				if n > 2*minutes {

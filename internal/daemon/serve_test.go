@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestWeatherOfServers: a busy port and a control socket that cannot be made
@@ -18,23 +19,17 @@ import (
 func TestWeatherOfServers(t *testing.T) {
 	dir := t.TempDir()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = busy.Close() }()
 	blocker := filepath.Join(dir, "run")
-	if err := os.WriteFile(blocker, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(blocker, nil, 0o600))
 	cfg := DefaultConfig()
 	cfg.StateDir = ""
 	cfg.RuntimeEndpoint = filepath.Join(dir, "runtime.sock")
 	cfg.ControlSocket = filepath.Join(blocker, "plegd", "plegd.sock")
 	cfg.WebListenAddresses, cfg.KubeletHealthzURL = []string{busy.Addr().String()}, ""
 	d, err := New(cfg, exporter.Build{}, zap.NewNop())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/server"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/check"
 )
 
 // ownMetrics are of plegd's own process: they change by being asked for.
@@ -71,15 +72,11 @@ func TestAgesWithoutJudge(t *testing.T) {
 		s := w.at(30 * time.Second)
 		published := w.d.Published()
 		later := published.AsOf(s.At.Add(20 * time.Second))
-		if got := later.Verdict.LastSeenAge - s.Verdict.LastSeenAge; got != 20*time.Second {
-			t.Errorf("last seen is %s older, want 20s", got)
-		}
+		check.Equal(t, later.Verdict.LastSeenAge-s.Verdict.LastSeenAge, 20*time.Second, "last seen is older")
 		if s.Verdict.NotReadyIn == nil || *s.Verdict.NotReadyIn-*later.Verdict.NotReadyIn != 20*time.Second {
 			t.Errorf("NotReady in %v, 20s later in %v", s.Verdict.NotReadyIn, later.Verdict.NotReadyIn)
 		}
-		if far := published.AsOf(s.At.Add(time.Hour)); *far.Verdict.NotReadyIn != 0 {
-			t.Errorf("NotReady in %s; a countdown ends at 0", *far.Verdict.NotReadyIn)
-		}
+		check.Equal(t, *published.AsOf(s.At.Add(time.Hour)).Verdict.NotReadyIn, 0, "a countdown at its end")
 		if f := later.Facts.Relist.InFlight; f == nil || later.Age(f.PhaseStart) < 39*time.Second {
 			t.Errorf("the relist under way: %+v", f)
 		}

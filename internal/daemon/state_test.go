@@ -18,6 +18,8 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // boot is a node's /proc and state directory, with a clock of its own.
@@ -60,32 +62,24 @@ func newBoot(t *testing.T) *boot {
 
 func (b *boot) mustSave(t *testing.T) {
 	t.Helper()
-	if err := b.save(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.save())
 }
 
 func (b *boot) load(t *testing.T) restored {
 	t.Helper()
 	r, err := b.open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func mkdir(t *testing.T, path string) {
 	t.Helper()
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(path, 0o700))
 }
 
 // TestStateSurvivesARestart: last seen with the time that nobody watched, Status, and
@@ -230,16 +224,10 @@ func TestStateDirInUse(t *testing.T) {
 	first := exec.Command(os.Args[0], "-test.run=^TestStateDirInUse$")
 	first.Env = append(os.Environ(), holdStateDir+"="+dir)
 	stdin, err := first.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdout, err := first.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, first.Start())
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "<nil>\n" {
 		t.Fatalf("the first plegd: %q, %v", line, err)
 	}
@@ -247,15 +235,9 @@ func TestStateDirInUse(t *testing.T) {
 		t.Errorf("while pid %d has it: %v", first.Process.Pid, err)
 	}
 	_ = stdin.Close()
-	if err := first.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if err := open(dir); err != nil {
-		t.Errorf("when the first has ended: %v", err)
-	}
-	if err := open(filepath.Join(dir, lockFile, "below-a-file")); err != nil {
-		t.Errorf("a directory that cannot be made: %v", err)
-	}
+	must.Do(t, first.Wait())
+	check.NoError(t, open(dir), "when the first has ended")
+	check.NoError(t, open(filepath.Join(dir, lockFile, "below-a-file")), "a directory that cannot be made")
 }
 
 // FuzzStateFile reads any file in the place of the state: the result lies in the past

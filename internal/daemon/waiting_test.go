@@ -9,6 +9,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestSweepBeforeTheHangCounts: plegd inspects single containers as soon as a list
@@ -55,9 +56,7 @@ func TestSweepEndsWithTheList(t *testing.T) {
 		w.at(20500 * time.Millisecond)
 		w.fail("*=hang")
 		w.at(40 * time.Second)
-		if n := asked() - slow; n != 0 {
-			t.Errorf("%d containers were asked for after the slow list, while no call hangs alone", n)
-		}
+		check.Equal(t, asked()-slow, 0, "containers were asked for after the slow list, while no call hangs alone")
 	})
 }
 
@@ -103,8 +102,6 @@ func TestSlowInspectionsAreNotFollowed(t *testing.T) {
 			w.rt.AddPod(fakeruntime.PodSpec{Name: fmt.Sprint("slow-", i), Namespace: "default"})
 		}
 		w.at(60 * time.Second)
-		if n := w.rt.Calls("PodSandboxStatus").Started - before; n != pods {
-			t.Errorf("%d calls for %d pods", n, pods)
-		}
+		check.Equal(t, w.rt.Calls("PodSandboxStatus").Started-before, pods, "calls for pods")
 	})
 }

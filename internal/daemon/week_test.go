@@ -13,6 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/must"
 )
 
 // days: go test ./internal/daemon -run TestWeek -days 7 -timeout 2h.
@@ -76,9 +77,7 @@ func TestWeek(t *testing.T) {
 		list := w.d.Incidents()
 		var bytes int64
 		entries, err := os.ReadDir(incident.Dir(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, e := range entries {
 			if info, err := e.Info(); err == nil {
 				bytes += info.Size()

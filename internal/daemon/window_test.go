@@ -12,6 +12,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/kubelet"
+	"github.com/plegd/plegd/test/must"
 )
 
 // allPhases: go test ./internal/daemon -run TestWindows -phases 6 -timeout 1h.
@@ -161,9 +162,7 @@ func (c *windowCase) run(t *testing.T, p phases, missed *atomic.Int64) {
 			faulty, turn = true, turn+c.lasts
 		}
 		if c.fresh > 0 && d == c.fresh {
-			if err := os.RemoveAll(filepath.Join(proc, "100")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.RemoveAll(filepath.Join(proc, "100")))
 			kubeletStarts(t, proc, 200)
 			k.restart()
 		}
@@ -302,9 +301,7 @@ func TestReadyBetweenTwoHangs(t *testing.T) {
 		w.fail("Status=delay(40s)")
 		w.at(82 * time.Second)
 		api := k.changes()
-		if len(api) != 2 {
-			t.Fatalf("the API changed at %v, want NotReady and Ready", api)
-		}
+		must.Equal(t, len(api), 2, "the API changed at %v, want NotReady and Ready", api)
 		late := time.Since(api[1])
 		for !w.at(time.Since(w.t0) + 250*time.Millisecond).Verdict.NodeReady {
 			if late += 250 * time.Millisecond; late > 15*time.Second {

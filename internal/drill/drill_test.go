@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -143,9 +144,7 @@ func TestAlertmanager(t *testing.T) {
 	for _, status := range []string{"firing", "resolved"} {
 		select {
 		case got := <-messages:
-			if got != status+" "+alert.Annotations["summary"] {
-				t.Errorf("received %q, want it %s", got, status)
-			}
+			check.Equal(t, got, status+" "+alert.Annotations["summary"], "received")
 		case <-time.After(30 * time.Second):
 			t.Fatalf("no message that it is %s", status)
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 func TestUnsafe(t *testing.T) {
@@ -15,16 +16,12 @@ func TestUnsafe(t *testing.T) {
 		"": true, "main": true, "v1.x": true,
 	} {
 		why := Unsafe(facts.Runtime{Name: "containerd", Version: version})
-		if (why != "") != unsafe {
-			t.Errorf("containerd %q: %q, want unsafe %t", version, why, unsafe)
-		}
+		check.Equal(t, why != "", unsafe, "containerd %q: %q", version, why)
 		if unsafe && (!strings.Contains(why, version) || !strings.Contains(why, "--events=off") || !strings.Contains(why, "--events-allow-unsafe") || strings.Contains(why, "\n")) {
 			t.Errorf("%q: want the version and what to do, in one line", why)
 		}
 	}
 	for _, name := range []string{"cri-o", "docker", ""} {
-		if why := Unsafe(facts.Runtime{Name: name, Version: "1.7.0"}); why != "" {
-			t.Errorf("%q: %s", name, why)
-		}
+		check.Equal(t, Unsafe(facts.Runtime{Name: name, Version: "1.7.0"}), "", "%q", name)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -220,9 +221,7 @@ func TestQuietNode(t *testing.T) {
 		}
 		r.send(cri.EventCreated, "")
 		pause(2 * time.Minute)
-		if last := r.leases[len(r.leases)-1]; last != DefaultLease {
-			t.Errorf("the last lease is %s", last)
-		}
+		check.Equal(t, r.leases[len(r.leases)-1], DefaultLease, "the last lease")
 	})
 }
 

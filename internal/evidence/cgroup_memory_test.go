@@ -9,6 +9,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -142,9 +143,7 @@ func TestCgroupPressure(t *testing.T) {
 	for _, text := range []string{"", "some\n", "some avg60=1\n", "some avg10=x avg60=1\n", "some avg10=-1 a\n", "full avg10=101 a\n"} {
 		evidencetest.WriteTree(t, dir, map[string]string{"cpu.pressure": text})
 		for _, line := range []string{"some", "full"} {
-			if v := proc.Pressure(dir+"/cpu.pressure", line); v != -1 {
-				t.Errorf("%s of %q: %f", line, text, v)
-			}
+			check.Equal(t, proc.Pressure(dir+"/cpu.pressure", line), -1, "%s of %q", line, text)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 const (
@@ -35,9 +36,7 @@ func cgroupOf(t *testing.T, sysfs, content string) *Watch[facts.Cgroup] {
 func gatherCgroup(t *testing.T, w *Watch[facts.Cgroup]) *facts.Cgroup {
 	t.Helper()
 	v, err := w.spec.Gather(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v
 }
 

@@ -12,7 +12,9 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // fixtureUp is the time since boot in the fixture: its processes were started
@@ -36,9 +38,7 @@ func gatherChildren(t *testing.T, w *childrenSource) *facts.Children {
 	t.Helper()
 	w.runtime = 0 // so that it reads the processes again
 	v, err := w.gather(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v
 }
 
@@ -111,9 +111,7 @@ func TestChildrenSince(t *testing.T) {
 			if c := childPID(gatherChildren(t, w).Stuck, 3006); c != nil {
 				got = c.State + " " + time.Since(c.Since).String()
 			}
-			if got != step.want {
-				t.Errorf("step %d: %q, want %q", i, got, step.want)
-			}
+			check.Equal(t, got, step.want, "step %d", i)
 			time.Sleep(time.Second)
 		}
 	})
@@ -254,9 +252,7 @@ func TestChildrenSearch(t *testing.T) {
 		expect := func(what string, shims, stuck int) {
 			t.Helper()
 			v, err := w.gather(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if v.Shims != shims || len(v.Stuck) != stuck {
 				t.Errorf("%s: %d shims, %d stuck; want %d and %d", what, v.Shims, len(v.Stuck), shims, stuck)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 )
 
 const (
@@ -70,9 +71,7 @@ func probe(t *testing.T, opts DialOptions) *probes {
 	ended := make(chan error, 1)
 	p.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		check.NoError(t, <-ended, "Run")
 	})
 	t.Cleanup(p.stop)
 	go func() { ended <- p.Run(ctx) }()
@@ -96,14 +95,10 @@ func TestDialSucceeds(t *testing.T) {
 		time.AfterFunc(200*time.Millisecond, func() { rt.Set(fakeruntime.Socket) })
 		start := time.Now()
 		p := probe(t, DialOptions{Dial: rt.Dialer()})
-		if last := p.Last(); last != (facts.Probe{}) {
-			t.Errorf("before the first probe: %+v", last)
-		}
+		check.Equal(t, p.Last(), facts.Probe{}, "before the first probe")
 		later(time.Second)
 		want := facts.Probe{At: start, OK: true, Settings: 200 * time.Millisecond, RPC: 300 * time.Millisecond}
-		if last := p.Last(); last != want {
-			t.Errorf("%+v, want %+v", last, want)
-		}
+		check.Equal(t, p.Last(), want, "p.Last()")
 		later(10 * time.Second) // one at 0, 2.5, 4.8, 7.1 and 9.4 s
 		if told := p.told(); len(told) != 5 || told[0] != want || !told[4].At.Equal(start.Add(9400*time.Millisecond)) || told[4] != p.Last() {
 			t.Errorf("%d results: %+v", len(told), told)
@@ -286,13 +281,9 @@ func TestDialKick(t *testing.T) {
 		if len(told) != 3 || !told[1].At.Equal(kicked) || !told[2].At.Equal(kicked.Add(500*time.Millisecond)) {
 			t.Errorf("%d results: %+v; want one at once and one after it", len(told)-1, told[1:])
 		}
-		if n := rt.Calls("Version").MaxInFlight; n != 1 {
-			t.Errorf("%d probes at once", n)
-		}
+		check.Equal(t, rt.Calls("Version").MaxInFlight, 1, "probes at once")
 		later(time.Hour) // the period begins again with each
-		if n := len(p.told()); n != 4 {
-			t.Errorf("%d probes an hour later, want 4", n)
-		}
+		check.Equal(t, len(p.told()), 4, "probes an hour later")
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestDialUnix sees the same over a real socket.
@@ -62,9 +63,7 @@ func runtimeWith(fault ...fakeruntime.Term) func(*testing.T, string) {
 		t.Helper()
 		rt := fakeruntime.New(fakeruntime.Options{})
 		rt.Set(fakeruntime.Socket, fault...)
-		if err := rt.Listen(path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rt.Listen(path))
 		t.Cleanup(rt.Stop)
 	}
 }
@@ -83,9 +82,7 @@ func TestDialUnixEndsInBetween(t *testing.T) {
 	for range 10 {
 		path := evidencetest.SocketPath(t)
 		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		go func() {
 			c, err := l.Accept()
 			_ = l.Close() // which unlinks the path
@@ -112,9 +109,7 @@ func TestDialMoved(t *testing.T) {
 		t.Fatalf("%+v", p)
 	}
 	runtimeWith()(t, path+"r")
-	if err := os.Rename(path+"r", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(path+"r", path))
 	d.moved.Send()
 	for p := d.next(t); !p.OK; p = d.next(t) {
 		if p.Cause != facts.CauseTimeout || time.Since(p.At) > 20*time.Second { // it may take 50 ms to answer
@@ -127,9 +122,7 @@ func TestDialMoved(t *testing.T) {
 // one line that name the path.
 func TestConnectCause(t *testing.T) {
 	file := func(t *testing.T, path string) {
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, nil, 0o600))
 	}
 	for name, tt := range map[string]struct {
 		make   func(t *testing.T, path string)
@@ -144,16 +137,12 @@ func TestConnectCause(t *testing.T) {
 		"a regular file": {file, "", facts.CauseNotSocket, "not a socket"},
 		"a datagram socket": {func(t *testing.T, path string) {
 			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(func() { _ = c.Close() })
 		}, "", facts.CauseNotSocket, "another type"},
 		"a full queue": {listen(0, 1), "", facts.CauseQueueFull, "EAGAIN"},
 		"links in a circle": {func(t *testing.T, path string) {
-			if err := os.Symlink(path, path); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(path, path))
 		}, "", facts.CauseError, unix.ELOOP.Error()},
 	} {
 		path := evidencetest.SocketPath(t)

@@ -14,7 +14,9 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // serveEach answers the request of each connection with text, and closes it.
@@ -67,9 +69,7 @@ func TestProbeAnswers(t *testing.T) {
 	} {
 		path := evidencetest.SocketPath(t)
 		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		if tt.name == "gRPC" {
 			s := grpc.NewServer()
@@ -97,9 +97,7 @@ func TestProbeAnswers(t *testing.T) {
 func TestProbeWaits(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	d := hopDialerAt(func() string { return path }, true, 50*time.Millisecond)
 	d.opts.Done = func(p facts.Probe) {
@@ -153,18 +151,12 @@ func TestDockerSockets(t *testing.T) {
 			runtime: &hop{path: at(tt.path), process: processWith(0)}, dockerd: &hop{process: processWith(0)},
 		}
 		d.runtime.process, d.dockerd.process = processWith(7), processWith(8)
-		if got := d.daemonSocket(); got != tt.daemon {
-			t.Errorf("%s: dockerd at %q, want %q", tt.name, got, tt.daemon)
-		}
-		if err := os.RemoveAll(root + "/7"); err != nil {
-			t.Fatal(err)
-		}
+		check.Equal(t, d.daemonSocket(), tt.daemon, "%s: dockerd at", tt.name)
+		must.Do(t, os.RemoveAll(root+"/7"))
 		if got := d.daemonSocket(); d.socket != "" && got != tt.daemon {
 			t.Errorf("%s: the runtime has ended: dockerd at %q, want %q", tt.name, got, tt.daemon)
 		}
-		if got := d.containerdSocket(); got != tt.containerd {
-			t.Errorf("%s: containerd at %q, want %q", tt.name, got, tt.containerd)
-		}
+		check.Equal(t, d.containerdSocket(), tt.containerd, "%s: containerd at", tt.name)
 	}
 }
 
@@ -173,9 +165,7 @@ func TestDockerSockets(t *testing.T) {
 func TestHopIsItsProcess(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	go serveEach(l, pong)
 	h := &hop{

@@ -14,6 +14,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // listening is a /proc of processes and the listener at a path in it.
@@ -147,15 +148,11 @@ func TestListenerInOtherMounts(t *testing.T) {
 		t.Error("it is there for nobody")
 	}
 	there := filepath.Join(l.root, "10", "root", path)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(there), 0o755), os.WriteFile(there, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(there), 0o755), os.WriteFile(there, nil, 0o600)))
 	if v := l.want(10); !v.OtherMounts {
 		t.Error("it is there for that process")
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, nil, 0o600))
 	if v := l.want(10); v.OtherMounts {
 		t.Error("it is there for both")
 	}

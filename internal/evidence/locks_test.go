@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestLockWait(t *testing.T) {
@@ -39,9 +41,7 @@ func TestLockWait(t *testing.T) {
 	}
 	for _, files := range []map[string]string{{"locks": ""}, nil} {
 		if files == nil {
-			if err := os.Remove(filepath.Join(root, "locks")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Remove(filepath.Join(root, "locks")))
 		}
 		evidencetest.WriteTree(t, root, files)
 		if none := gatherProcess(t, p); none.Lock != nil {
@@ -57,17 +57,13 @@ func TestPolledLock(t *testing.T) {
 	evidencetest.WriteTree(t, root, map[string]string{
 		"1000/mountinfo": "30 1 254:0 / /root rw - ext4 /dev/vda rw\n", "1000/fdinfo/9": "pos:\t0\nflags:\t02\nmnt_id:\t30\nino:\t5678\n",
 	})
-	if err := errors.Join(os.MkdirAll(root+"/1000/fd", 0o755), os.Symlink("/root/meta.db", root+"/1000/fd/9")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(root+"/1000/fd", 0o755), os.Symlink("/root/meta.db", root+"/1000/fd/9")))
 	for device, want := range map[string]string{"fe:00": "/root/meta.db", "00:1b": ""} {
 		evidencetest.WriteTree(t, root, map[string]string{"locks": "1: FLOCK  ADVISORY  WRITE 2000 " + device + ":5678 0 EOF\n"})
 		got := ""
 		if l := gatherProcess(t, processIn(root, 1000)).Lock; l != nil {
 			got = l.File
 		}
-		if got != want {
-			t.Errorf("locked on device %s: %q, want %q", device, got, want)
-		}
+		check.Equal(t, got, want, "locked on device %s", device)
 	}
 }

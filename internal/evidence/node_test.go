@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 var withoutAt = cmpopts.IgnoreFields(facts.Node{}, "At")
@@ -21,9 +22,7 @@ func TestNode(t *testing.T) {
 		Files: 2560, FilesMax: 9223372036854775807, Threads: 345, ThreadsMax: 31000,
 	}
 	got, _, err := readNode("testdata/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(want, *got, withoutAt); diff != "" || got.At.IsZero() {
 		t.Errorf("at %s: %s", got.At, diff)
 	}
@@ -38,13 +37,9 @@ func TestNode(t *testing.T) {
 	if got, _, err := readNode(root); err != nil || got.CPUSome != -1 || got.MemoryFull != -1 {
 		t.Errorf("%+v, %v; want -1 for a missing number", got, err)
 	}
-	if err := os.RemoveAll(filepath.Join(root, "pressure")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(filepath.Join(root, "pressure")))
 	got, _, err = readNode(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got.CPUSome != -1 || got.MemoryFull != -1 || got.IOFull != -1 || got.Threads != 345 {
 		t.Errorf("without pressure files: %+v", got)
 	}
@@ -57,9 +52,7 @@ func TestNodeIdle(t *testing.T) {
 	look := func() float64 {
 		t.Helper()
 		v, err := w.spec.Gather(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return v.CPUIdle
 	}
 	for _, step := range []struct {

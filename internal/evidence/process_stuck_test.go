@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestAsleepLive asks the real kernel about threads of this process, in pairs: a write to
@@ -22,9 +24,7 @@ func TestAsleepLive(t *testing.T) {
 		} else {
 			err = unix.Pipe2(fds[:], unix.O_CLOEXEC)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return fds
 	}
 	for name, tt := range map[string]struct{ socket, writes bool }{
@@ -66,9 +66,7 @@ func TestAsleepLive(t *testing.T) {
 					break
 				}
 			}
-			if stuck != tt.writes {
-				t.Errorf("stuck: %t, want %t", stuck, tt.writes)
-			}
+			check.Equal(t, stuck, tt.writes, "stuck")
 			if tt.writes {
 				_ = unix.Close(fds[0]) // EPIPE
 			} else {

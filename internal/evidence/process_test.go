@@ -20,7 +20,9 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // processIn is the source about one process.
@@ -45,9 +47,7 @@ func processWith(pid int) *Process {
 func gatherProcess(t *testing.T, p *Process) *facts.Process {
 	t.Helper()
 	v, err := p.gather(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v
 }
 
@@ -106,9 +106,7 @@ func TestProcessBlocked(t *testing.T) {
 			for _, b := range gatherProcess(t, p).Blocked {
 				got += fmt.Sprintf("%d %s ", b.TID, time.Since(b.Since))
 			}
-			if got != step.want {
-				t.Errorf("%s: blocked %q, want %q", step.name, got, step.want)
-			}
+			check.Equal(t, got, step.want, "%s: blocked", step.name)
 			time.Sleep(time.Second)
 		}
 	})
@@ -159,9 +157,7 @@ func TestProcessStuck(t *testing.T) {
 	for range 20 {
 		m = m.next('S', at)
 	}
-	if m != (mostly{}) {
-		t.Errorf("not in D any more: %+v", m)
-	}
+	check.Equal(t, m, mostly{}, "not in D any more")
 }
 
 // TestProcessWaitsForCPU: a thread that waits for a CPU has its time counted
@@ -180,9 +176,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	look := func(after time.Duration) facts.Process {
 		t.Helper()
 		v := facts.Process{At: at.Add(after)}
-		if err := before.sample(id, &v, unread{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, before.sample(id, &v, unread{}))
 		return v
 	}
 	thread('R', time.Second, time.Second, 5)
@@ -199,9 +193,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	thread('S', 2*time.Second, 4500*time.Millisecond, 206)
 	look(5 * time.Second)
 	thread('S', 3*time.Second, 5500*time.Millisecond, 406)
-	if v := look(7 * time.Second); v.DelayPerRun != 5*time.Millisecond {
-		t.Errorf("%s each time, want 5ms", v.DelayPerRun)
-	}
+	check.Equal(t, look(7*time.Second).DelayPerRun, 5*time.Millisecond, "each time")
 	// A thread has ended and taken its time along; then the pid is another process.
 	thread('S', time.Second, time.Second, 1)
 	look(9 * time.Second)
@@ -229,9 +221,7 @@ func TestProcessSuccessor(t *testing.T) {
 	p := processOf(root, func() int { return peer })
 	p.up = func() time.Duration { return 1000 * time.Second }
 	known := gatherProcess(t, p)
-	if err := os.RemoveAll(filepath.Join(root, "1000")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(filepath.Join(root, "1000")))
 	process(5001, "containerd", 'S', 4000, cgroup)              // started before it
 	process(5002, "containerd", 'S', 90_000, cgroup)            // while it was alive
 	process(5003, "containerd", 'S', 100_050, "0::/docker/b\n") // elsewhere
@@ -304,16 +294,12 @@ func TestProcessLeaderEnded(t *testing.T) {
 // TestProcessFDs lowers the limit of a process below the number of its open descriptors.
 func TestProcessFDs(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 	p := processIn("/proc", cmd.Process.Pid)
 	var usedAt time.Time
 	for _, limit := range []uint64{64, 2, 64} {
-		if err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: 64}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: 64}, nil))
 		v := gatherProcess(t, p)
 		if limit == 2 {
 			usedAt = v.At

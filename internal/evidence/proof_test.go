@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -54,9 +55,7 @@ func TestPeerIsReused(t *testing.T) {
 		p.hop.dialed = func() *cri.DialResult { return &cri.DialResult{PeerPID: 100, At: dialed} }
 		p.up = func() time.Duration { return 2*time.Hour + tt.age }
 		v, err := p.gather(t.Context())
-		if (err == nil && v.PID == 100) != tt.want {
-			t.Errorf("%s: %+v, %v", name, v, err)
-		}
+		check.Equal(t, err == nil && v.PID == 100, tt.want, "%s: %+v, %v", name, v, err)
 	}
 }
 

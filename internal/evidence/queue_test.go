@@ -10,7 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // queueAt is the source about the queue at a path.
@@ -21,9 +23,7 @@ func queueAt(path func() string) *queueSource {
 func sampleQueue(t *testing.T, q *queueSource) facts.Queue {
 	t.Helper()
 	got, err := q.gather(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return *got
 }
 
@@ -86,9 +86,7 @@ func TestQueueNobody(t *testing.T) {
 		{"a stale file", func() error { return unix.Close(fd) }},
 		{"a file that is no socket", func() error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) }},
 	} {
-		if err := step.make(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, step.make())
 		if got := sampleQueue(t, q); got.Listening {
 			t.Errorf("%s: %+v", step.name, got)
 		}
@@ -112,9 +110,7 @@ func TestQueueRebound(t *testing.T) {
 		t.Fatalf("%+v", before)
 	}
 
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.Inode() || got.Length != 2 || !got.WaitingSince.Equal(before.WaitingSince) || !got.ListeningSince.Equal(before.At) {
 		t.Errorf("unlinked, process alive: %+v, want still a listener", got)
 	}
@@ -123,16 +119,12 @@ func TestQueueRebound(t *testing.T) {
 	if got := sampleQueue(t, q); got.Inode != fresh.Inode() || got.Length != 1 || got.Limit != 5 || !got.WaitingSince.Equal(got.At) || !got.ListeningSince.Equal(got.At) {
 		t.Errorf("bound again: %+v, want the second, at once, waiting since now", got)
 	}
-	if len(q.hop.dialer.moved) != 1 {
-		t.Error("the probe of the first is not given up")
-	}
+	check.Equal(t, len(q.hop.dialer.moved), 1, "the probe of the first is not given up")
 	fresh.Close()
 	if got := sampleQueue(t, q); got.Listening {
 		t.Errorf("the second closed, its file there: %+v, want no listener: a connect is refused", got)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(path))
 	if got := sampleQueue(t, q); !got.Listening || got.Inode != old.Inode() {
 		t.Errorf("and its file gone: %+v, want the first, unlinked", got)
 	}
@@ -144,18 +136,12 @@ func TestQueueSpelledOtherwise(t *testing.T) {
 	path := evidencetest.SocketPath(t)
 	dir := filepath.Dir(path)
 	link := filepath.Join(dir, "var")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(dir, link))
 	l := evidencetest.ListenAt(t, path, 1)
 	toSocket := filepath.Join(dir, "link.sock")
-	if err := os.Symlink("r.sock", toSocket); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("r.sock", toSocket))
 	hard := filepath.Join(dir, "hard.sock")
-	if err := os.Link(path, hard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(path, hard))
 	viaLink := evidencetest.ListenAt(t, filepath.Join(link, "s.sock"), 2)
 	for name, tt := range map[string]struct {
 		path string

@@ -15,6 +15,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/must"
 )
 
 const testTimeout = 500 * time.Millisecond
@@ -164,9 +165,7 @@ func TestSourceHangs(t *testing.T) {
 		want(t, w, 0, "down: no answer within 500ms")
 		later(time.Hour)
 		want(t, w, 0, "down: no answer within 500ms")
-		if calls != 2 {
-			t.Fatalf("%d samples while one hangs, want 2", calls)
-		}
+		must.Equal(t, calls, 2, "samples while one hangs")
 		close(release)
 		synctest.Wait()
 		want(t, w, 0, "down: no answer within 500ms")
@@ -229,9 +228,7 @@ func newThreadLimit(root string) *Watch[facts.Node] {
 func TestAddSource(t *testing.T) {
 	root := t.TempDir()
 	file := filepath.Join(root, "threads-max")
-	if err := os.WriteFile(file, []byte("90\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("90\n"), 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		w := newThreadLimit(root)
 		s, stop := runSampler(t, func() {}, w)
@@ -240,9 +237,7 @@ func TestAddSource(t *testing.T) {
 		if e := r.Facts(); e.Node == nil || e.Node.ThreadsMax != 90 || !e.Sources["thread_limit"].Up {
 			t.Errorf("%+v, %+v", e.Node, e.Sources)
 		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(file))
 		later(tick)
 		if s := r.Facts().Sources["thread_limit"]; s.Up || !s.Kept || !strings.Contains(s.Err, "threads-max") {
 			t.Errorf("after one failure: %+v", s)

@@ -13,6 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // storageTree is a /proc and /sys with one process: its name, its open files and its
@@ -25,14 +26,10 @@ func storageTree(t *testing.T, comm, mounts string, open ...string) (procfs, sys
 		"1000/fd/0": "", "1000/root/data/file": "", "1000/root/state/file": "",
 	})
 	for i, file := range open {
-		if err := os.Symlink(file, filepath.Join(procfs, "1000/fd", string(rune('3'+i)))); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(file, filepath.Join(procfs, "1000/fd", string(rune('3'+i)))))
 	}
 	evidencetest.WriteTree(t, sysfs, map[string]string{"devices/virtual/block/loop0/x": "", "dev/block/x": "", "fs/ext4/loop0/errors_count": "0\n", "fs/ext4/loop0/reserved_clusters": "0\n"})
-	if err := os.Symlink("../../devices/virtual/block/loop0", filepath.Join(sysfs, "dev/block/7:0")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("../../devices/virtual/block/loop0", filepath.Join(sysfs, "dev/block/7:0")))
 	return procfs, sysfs
 }
 
@@ -44,9 +41,7 @@ const storageMountTable = `500 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 func gatherStorage(t *testing.T, s *storage) []facts.FileSystem {
 	t.Helper()
 	v, err := s.gather(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v.FileSystems
 }
 
@@ -58,13 +53,9 @@ func TestStorage(t *testing.T) {
 	pids := []int{1000, 0}
 	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }}
 	all := gatherStorage(t, s)
-	if len(all) != 2 {
-		t.Fatalf("%+v; want root and state", all)
-	}
+	must.Equal(t, len(all), 2, "%+v; want root and state", all)
 	var st unix.Statfs_t
-	if err := unix.Statfs(procfs, &st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Statfs(procfs, &st))
 	root, state := all[0], all[1]
 	if root.Directory != "/data" || root.Use != "root" || root.Device != "/dev/loop0" || root.Type != "ext4" || root.ReadOnly || root.FreeBytes == 0 || root.Bytes != int64(st.Blocks)*st.Bsize {
 		t.Errorf("%+v", root)
@@ -90,9 +81,7 @@ func TestStorage(t *testing.T) {
 		t.Errorf("%+v", all)
 	}
 
-	if err := os.RemoveAll(filepath.Join(procfs, "1000")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(filepath.Join(procfs, "1000")))
 	if _, err := s.gather(t.Context()); !errors.Is(err, ErrNoData) {
 		t.Errorf("the process has ended: %v", err)
 	}
@@ -137,9 +126,7 @@ func TestStorageOfTheDead(t *testing.T) {
 		"sys/fs/mount-max": "100000\n",
 		"1/stat":           evidencetest.StatLine(1, "systemd", 'S', 0, 1),
 	})
-	if err := os.RemoveAll(filepath.Join(procfs, "1000")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(filepath.Join(procfs, "1000")))
 	pids = []int{0, 0}
 	dead := gatherStorage(t, s)
 	if len(alive) != 1 || len(dead) != 1 || dead[0].Directory != "/data" || !dead[0].ReadOnly || dead[0].Option != "shutdown" {

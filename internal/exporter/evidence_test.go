@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -34,9 +35,7 @@ func TestAcceptFailure(t *testing.T) {
 		{"the queue as it was before", silent, facts.Evidence{Hop: facts.Hop{Queue: queue(0, viewtest.Ago(time.Second))}}, AcceptStalled},
 		{"full", full, facts.Evidence{}, AcceptQueueFull},
 	} {
-		if got := acceptFailure(tt.probe, &tt.evidence); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		check.Equal(t, acceptFailure(tt.probe, &tt.evidence), tt.want, "%s", tt.name)
 	}
 }
 

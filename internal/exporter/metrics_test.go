@@ -22,6 +22,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -81,9 +82,7 @@ func scrape(t *testing.T, h http.Handler, accept string) *httptest.ResponseRecor
 	r.Header.Set("Accept", accept)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		t.Fatalf("/metrics: %d: %s", w.Code, w.Body)
-	}
+	must.Equal(t, w.Code, http.StatusOK, "/metrics: %s", w.Body)
 	return w
 }
 
@@ -178,9 +177,7 @@ func TestSeriesBudget(t *testing.T) {
 	if later > budget {
 		t.Errorf("%d series, more than %d", later, budget)
 	}
-	if later != first {
-		t.Errorf("%d series after a while, %d at first: some did not exist from the start", later, first)
-	}
+	check.Equal(t, later, first, "series after a while, at first: some did not exist from the start")
 }
 
 func countSeries(text string) int {

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -51,9 +52,7 @@ func TestFailpointHang(t *testing.T) {
 		start := time.Now()
 		_, err := list(within(t, 2*time.Minute), c)
 		wantStatus(t, err, codes.DeadlineExceeded, "")
-		if d := time.Since(start); d != 2*time.Minute {
-			t.Errorf("hung for %v, want 2m", d)
-		}
+		check.Equal(t, time.Since(start), 2*time.Minute, "hung for")
 		if err := version(t.Context(), c); err != nil {
 			t.Error(err)
 		}
@@ -119,30 +118,22 @@ func TestFailpointAnswers(t *testing.T) {
 					t.Errorf("notready(NetworkReady): %v", cond)
 				}
 			}
-			if got := resp.Info["lastCNILoadStatus"]; got != fakeruntime.CNILoadStatusNoConfig {
-				t.Errorf("lastCNILoadStatus %q", got)
-			}
+			check.Equal(t, resp.Info["lastCNILoadStatus"], fakeruntime.CNILoadStatusNoConfig, "lastCNILoadStatus")
 		})
 }
 
 func TestFailpointSequence(t *testing.T) {
 	spec := "*=1*off->2*error(Unknown)->1*error(Internal);Version=off"
 	failing(t, spec, func(t *testing.T, rt *fakeruntime.Runtime, c runtimeapi.RuntimeServiceClient) {
-		if got := rt.Failpoints().String(); got != "*=1*off->2*error(Unknown)->1*error(Internal);Version=off" {
-			t.Errorf("set as %s", got)
-		}
+		check.Equal(t, rt.Failpoints().String(), "*=1*off->2*error(Unknown)->1*error(Internal);Version=off", "set")
 		want := []codes.Code{codes.OK, codes.Unknown, codes.Unknown, codes.Internal, codes.OK, codes.OK}
 		for i, code := range want {
-			if err := version(t.Context(), c); err != nil {
-				t.Errorf("Version has its own: %v", err)
-			}
+			check.NoError(t, version(t.Context(), c), "Version has its own")
 			if _, err := list(t.Context(), c); status.Code(err) != code {
 				t.Errorf("call %d: %v, want %v", i, err, code)
 			}
 			if i == 1 {
-				if got := rt.Failpoints().String(); got != "*=1*error(Unknown)->1*error(Internal);Version=off" {
-					t.Errorf("after two calls there is left %s", got)
-				}
+				check.Equal(t, rt.Failpoints().String(), "*=1*error(Unknown)->1*error(Internal);Version=off", "after two calls there is left")
 			}
 		}
 	})
@@ -162,9 +153,7 @@ func TestWriteCallsAreRefusedAndCounted(t *testing.T) {
 		wantStatus(t, err, codes.PermissionDenied, "PullImage")
 		_, err = c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{})
 		wantStatus(t, err, codes.Unimplemented, "")
-		if got := strings.Join(rt.WriteCalls(), " "); got != "StopContainer RunPodSandbox PullImage" {
-			t.Errorf("write calls: %s", got)
-		}
+		check.Equal(t, strings.Join(rt.WriteCalls(), " "), "StopContainer RunPodSandbox PullImage", "write calls")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 )
 
 const (
@@ -104,9 +105,7 @@ func TestContainerCgroup(t *testing.T) {
 		{"/../../../../kubelet.service", "/../../../../../init.scope", false}, // kind's
 		{"/", "/../../../../init.scope", true},                                // beside plegd in its own container
 	} {
-		if got := isContainer(tt.path, tt.first); got != tt.want {
-			t.Errorf("%d: %s beside %s: %t", i, tt.path, tt.first, got)
-		}
+		check.Equal(t, isContainer(tt.path, tt.first), tt.want, "%d: %s beside %s", i, tt.path, tt.first)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // hangingList returns facts in which a list has hung for a while.
@@ -183,8 +184,6 @@ func TestLinkID(t *testing.T) {
 		{"a pod has none", facts.Link{Kind: facts.KindPod, Name: "shop/api-1"}, ""},
 		{"a container has none", facts.Link{Kind: facts.KindContainer, Name: "shop/api-1/main"}, ""},
 	} {
-		if got := tt.link.ID(); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
+		check.Equal(t, tt.link.ID(), tt.want, "%s", tt.name)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestThawed: threads that a v1 freezer holds are in D, and are still said to be
@@ -19,9 +21,7 @@ func TestThawed(t *testing.T) {
 	f.Evidence.Cgroup = &facts.Cgroup{At: t0.Add(-time.Second), Frozen: true}
 	f.Relist.InFlight = &facts.InFlight{Start: t0.Add(-time.Second), Phase: facts.PhaseListPodSandbox, PhaseStart: t0.Add(-time.Second)}
 	v := Judge(&f, t0, nil)
-	if v.Reason != RuntimeFrozen {
-		t.Fatalf("frozen: %q", v.Reason)
-	}
+	must.Equal(t, v.Reason, RuntimeFrozen, "frozen")
 	f.Evidence.Cgroup = &facts.Cgroup{At: t0}
 	if v = Judge(&f, t0, v); v.Reason != RuntimeFrozen {
 		t.Errorf("thawed since the threads were looked at: %q", v.Reason)
@@ -64,9 +64,7 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 		for i, channel := range tt.channels {
 			f.Evidence.Process.Blocked = append(f.Evidence.Process.Blocked, facts.BlockedThread{TID: 812 + i, Since: t0.Add(-5 * time.Second), Channel: channel})
 		}
-		if got := Judge(&f, t0, nil).ActiveReason(RuntimeStorageStall) != nil; got != tt.want {
-			t.Errorf("%s: a storage stall %v, want %v", name, got, tt.want)
-		}
+		check.Equal(t, Judge(&f, t0, nil).ActiveReason(RuntimeStorageStall) != nil, tt.want, "%s: a storage stall", name)
 	}
 }
 
@@ -86,16 +84,10 @@ func TestStoppedAgain(t *testing.T) {
 		}
 		return Judge(&f, t0, previous)
 	}
-	if v := judge(nil, 300*ms, 900*ms); v.Reason != "" {
-		t.Errorf("stopped once: %q", v.Reason)
-	}
-	if v := judge(nil, 300*ms, 20*time.Second, 900*ms); v.Reason != "" {
-		t.Errorf("stopped twice, long apart: %q", v.Reason)
-	}
+	check.Equal(t, judge(nil, 300*ms, 900*ms).Reason, "", "stopped once")
+	check.Equal(t, judge(nil, 300*ms, 20*time.Second, 900*ms).Reason, "", "stopped twice, long apart")
 	v := judge(nil, 300*ms, 1900*ms, 900*ms)
-	if v.Reason != RuntimeFrozen {
-		t.Fatalf("stopped twice: %q", v.Reason)
-	}
+	must.Equal(t, v.Reason, RuntimeFrozen, "stopped twice")
 	if v = judge(v, 1200*ms, 2900*ms, 1900*ms); v.Reason != RuntimeFrozen {
 		t.Errorf("between two stops: %q", v.Reason)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // behindDocker are the facts of a healthy node whose runtime is cri-dockerd, in front
@@ -113,9 +114,7 @@ func TestHops(t *testing.T) {
 			tt.change(h)
 			v := Judge(&f, t0, nil)
 			if tt.want == "" {
-				if v.Reason != "" {
-					t.Errorf("%s at hop %d: %v", tt.name, i, v.Active)
-				}
+				check.Equal(t, v.Reason, "", "%s at hop %d: %v", tt.name, i, v.Active)
 				continue
 			}
 			if v.Reason != tt.want || v.Active[0].Severity != tt.severity || v.Hop != h.Socket {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // failing makes the last n relists have failed.
@@ -184,9 +186,7 @@ func TestRelistSlowDoesNotFlap(t *testing.T) {
 		f := healthyFacts(t0)
 		f.Relist.Lists = step.lists
 		v := Judge(&f, t0.Add(time.Duration(i)*holdFor), previous)
-		if got := v.ActiveReason(RelistSlow) != nil; got != step.want {
-			t.Errorf("step %d, lists %v: RelistSlow %t, want %t", i, step.lists, got, step.want)
-		}
+		check.Equal(t, v.ActiveReason(RelistSlow) != nil, step.want, "step %d, lists %v: RelistSlow", i, step.lists)
 		previous = v
 	}
 }
@@ -208,9 +208,7 @@ func TestKeptFor3Seconds(t *testing.T) {
 		if ms >= 3000 {
 			want = Unknown
 		}
-		if v.Reason != want {
-			t.Fatalf("%d ms after its evidence was last true: %q, want %q", ms, v.Reason, want)
-		}
+		must.Equal(t, v.Reason, want, "%d ms after its evidence was last true", ms)
 		if kept := v.ActiveReason(want); want != Unknown && !kept.Seen.Equal(t0) {
 			t.Fatalf("%d ms: seen at %s, want %s", ms, kept.Seen, t0)
 		}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestFirstStep has pairs: the step for a culprit, and for a similar process that is
@@ -79,12 +81,8 @@ func TestStacksOnlyOfRuntimes(t *testing.T) {
 		f := hangingList()
 		f.Evidence.Process = &facts.Process{At: t0, PID: 812, Comm: comm, Alive: true}
 		v := Judge(&f, t0, nil)
-		if v.Reason != RuntimeListStall {
-			t.Fatalf("%s: %s", comm, v.Reason)
-		}
-		if got := strings.Contains(strings.Join(v.Steps, " "), "kill -USR1"); got != want {
-			t.Errorf("%s: %q", comm, v.Steps)
-		}
+		must.Equal(t, v.Reason, RuntimeListStall, "%s", comm)
+		check.Equal(t, strings.Contains(strings.Join(v.Steps, " "), "kill -USR1"), want, "%s: %q", comm, v.Steps)
 	}
 	f := behindDocker(t0)
 	if got, _ := nodeWords(&f, "", nil).fill("kill -USR1 {stacks}"); got != "kill -USR1 812" {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // judged returns a verdict with the reasons active, each since some time.
@@ -92,8 +93,6 @@ func TestMissedEvidence(t *testing.T) {
 	for id, want := range map[string]time.Duration{RuntimeListStall: 5 * time.Second, RuntimeStarting: 0} {
 		before := facts.Active{ID: id, Severity: facts.SeverityCritical, Since: t0, Seen: now.Add(-5 * time.Second)}
 		w := &signals{f: &facts.Facts{}, moment: now, previous: &facts.Verdict{Active: []facts.Active{before}}}
-		if got := activated(w, reasonOf(id), nil).Missed; got != want {
-			t.Errorf("%s: missed for %s, want %s", id, got, want)
-		}
+		check.Equal(t, activated(w, reasonOf(id), nil).Missed, want, "%s: missed for", id)
 	}
 }

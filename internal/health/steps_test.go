@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestWordsOfTheNode: a word is a value that the node shows, else the step that has it is left out.
@@ -62,9 +63,7 @@ func TestStepsOfASubject(t *testing.T) {
 		Children: &facts.Children{Stuck: []facts.Child{{PID: 11}}, Old: []facts.Child{{PID: 12}}},
 	}}
 	for reason, want := range map[string]string{ShimStuck: "-p 11`", RuntimeHelperStuck: "-p 12`"} {
-		if got := stepsOf((&facts.Verdict{Reason: reason}), &f)[0]; !strings.Contains(got, want) {
-			t.Errorf("%s: %s, want %s", reason, got, want)
-		}
+		check.Contains(t, stepsOf(&facts.Verdict{Reason: reason}, &f)[0], want, "%s", reason)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/docs/reasons"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -74,9 +75,7 @@ func TestTable(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(string(index), rows) {
-		t.Errorf("docs/reasons/README.md does not list the rows as they are:\n%s", rows)
-	}
+	check.Contains(t, string(index), rows, "docs/reasons/README.md does not list the rows as they")
 	form := regexp.MustCompile(`(?s)^---\ncause: [^\n]{10,128}\nnext: [^\n]{10,128}\n---\n\n# .*\n## Meaning\n\n.+\n## Evidence\n\n.+\n## Next\n\n.+\n## Steps\n\n(\d\. [^\n]+\n)+\n## Restart\n\n[^#]+$`)
 	pages, err := reasons.Pages.ReadDir(".")
 	must.Do(t, err)

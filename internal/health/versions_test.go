@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestVersions(t *testing.T) {
@@ -28,9 +30,7 @@ func TestVersions(t *testing.T) {
 		{"cri-o", "1.37.0", false},
 		{"docker", "26.1.5", false},
 	} {
-		if got := (facts.Runtime{Name: tt.name, Version: tt.version}).StatusNeedsFile(); got != tt.needsFile {
-			t.Errorf("Status of %s %q needs a file: %t, want %t", tt.name, tt.version, got, tt.needsFile)
-		}
+		check.Equal(t, (facts.Runtime{Name: tt.name, Version: tt.version}).StatusNeedsFile(), tt.needsFile, "Status of %s %q needs a file", tt.name, tt.version)
 	}
 }
 
@@ -49,9 +49,7 @@ func TestCountdownBeforeStatusFails(t *testing.T) {
 		exhausted(&f, version)
 		f.Status.LastGood = t0.Add(-2 * time.Second)
 		v := Judge(&f, t0, nil)
-		if v.Reason != AcceptFDExhausted {
-			t.Fatalf("%s: %q", version, v.Reason)
-		}
+		must.Equal(t, v.Reason, AcceptFDExhausted, "%s", version)
 		switch {
 		case (v.NotReadyIn == nil) != (want == nil):
 			t.Errorf("%s: NotReady in %v, want %v", version, v.NotReadyIn, want)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestWaitOf(t *testing.T) {
@@ -16,18 +18,12 @@ func TestWaitOf(t *testing.T) {
 		"rpc_wait_bit_killable": waitStorage, "fuse_wait_on_page_writeback": waitStorage, "request_wait_answer": waitStorage, "do_umount": waitStorage,
 		"percpu_rwsem_wait": waitOther, "cgroup_lock_and_drain_offline": waitOther, "hrtimer_nanosleep": waitOther,
 	} {
-		if got := waitOf(&facts.BlockedThread{Channel: channel}); got != want {
-			t.Errorf("%q: %s, want %s", channel, got, want)
-		}
+		check.Equal(t, waitOf(&facts.BlockedThread{Channel: channel}), want, "%q", channel)
 	}
 	// A lock that many parts of the kernel share: what the call is about tells.
-	if got := waitOf(&facts.BlockedThread{Channel: "percpu_rwsem_wait", Syscall: "openat"}); got != waitStorage {
-		t.Errorf("a frozen file system: %s", got)
-	}
+	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "percpu_rwsem_wait", Syscall: "openat"}), waitStorage, "a frozen file system")
 	// A page fault of the memory limit's is no matter of the call that it is in.
-	if got := waitOf(&facts.BlockedThread{Channel: "mem_cgroup_handle_over_high", Syscall: "read"}); got != waitMemory {
-		t.Errorf("a memory limit: %s", got)
-	}
+	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "mem_cgroup_handle_over_high", Syscall: "read"}), waitMemory, "a memory limit")
 }
 
 // TestSeverityBeside: a thread that waits for the disk is a warning while relists
@@ -75,9 +71,7 @@ func TestMemoryLimitKeepsItsName(t *testing.T) {
 	f := waitingIn("mem_cgroup_handle_over_high")
 	f.Evidence.Cgroup = &facts.Cgroup{At: t0, MemoryLimits: []facts.MemoryLimit{{Path: "/runtime.slice", Usage: 60 << 20, High: 4 << 20}}}
 	v := Judge(&f, t0, nil)
-	if v.Reason != RuntimeMemoryLimited {
-		t.Fatalf("%q: %v", v.Reason, v.Active)
-	}
+	must.Equal(t, v.Reason, RuntimeMemoryLimited, "%v", v.Active)
 	f.Evidence.Process.Blocked = nil
 	if v = Judge(&f, t0, v); v.Reason != RuntimeMemoryLimited {
 		t.Errorf("no thread waits in this sample: %q: %v", v.Reason, v.Active)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // sample is the evidence of a running node.
@@ -63,9 +64,7 @@ func TestEndingOfCulprit(t *testing.T) {
 			n.degraded(time.Second, "A")
 			n.facts.Evidence = sample()
 			n.well(10 * time.Second)
-			if got := strings.Join(n.one().Ending, " "); got != tt.want {
-				t.Errorf("%s: got %q, want %q", name, got, tt.want)
-			}
+			check.Equal(t, strings.Join(n.one().Ending, " "), tt.want, "%s", name)
 		})
 	}
 }
@@ -90,9 +89,7 @@ func TestEvidence(t *testing.T) {
 		"the first of many":  {[]Moment{moment("B", "", 1), moment("A", "", 2), moment("A", "", 2)}, 1},
 	} {
 		one := &Incident{Summary: Summary{Reason: "A"}, Timeline: tt.moments}
-		if got := one.Evidence(); got != tt.moments[tt.want].Snapshot {
-			t.Errorf("%s: another moment", name)
-		}
+		check.Equal(t, one.Evidence(), tt.moments[tt.want].Snapshot, "%s: another moment", name)
 	}
 }
 
@@ -156,9 +153,7 @@ func TestEnding(t *testing.T) {
 				judge(facts.StateHealthy, nothing)
 				judge(facts.StateDegraded, tt.during, "A")
 				n.well(time.Second) // the sample of before the end
-				if n.List()[0].Outcome != Open {
-					t.Error("closed before a new sample")
-				}
+				check.Equal(t, n.List()[0].Outcome, Open, "closed before a new sample")
 				old := n.facts.Evidence
 				for range 5 {
 					if n.facts.Evidence = old; tt.stale {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/statedir"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -26,9 +27,7 @@ func TestStory(t *testing.T) {
 		for range 8 { // no change for 2 s
 			n.degraded(250*time.Millisecond, "A")
 		}
-		if got := n.onDisk(); got != "open/A" {
-			t.Errorf("on disk at its begin: %s", got)
-		}
+		check.Equal(t, n.onDisk(), "open/A", "on disk at its begin")
 		n.degraded(5*time.Second, "B", "A")
 		n.judge(facts.StateUnhealthy, 3*time.Second, "B")
 		n.well(time.Second)
@@ -100,9 +99,7 @@ func TestInterrupted(t *testing.T) {
 				end(n)
 				n.start()
 				n.degraded(time.Second, "B")
-				if got := n.onDisk(); got != "open/B interrupted/A" {
-					t.Errorf("on disk: %s", got)
-				}
+				check.Equal(t, n.onDisk(), "open/B interrupted/A", "on disk")
 				if old := n.List()[1]; old.Closed == nil {
 					t.Errorf("not closed: %+v", old)
 				}
@@ -291,9 +288,7 @@ func TestFullDisk(t *testing.T) {
 		if got := strings.Fields(n.onDisk()); len(got) != maxUnsaved || got[0] != "recovered/19" {
 			t.Errorf("stored: %s", got)
 		}
-		if n.logged.FilterMessageSnippet("stored again").Len() != 1 {
-			t.Error("the end of the failure is not logged")
-		}
+		check.Equal(t, n.logged.FilterMessageSnippet("stored again").Len(), 1, "lines about the end of the failure")
 	})
 }
 
@@ -309,9 +304,7 @@ func TestSlowDisk(t *testing.T) {
 		n.well(0)
 		n.degraded(0, "B")
 		n.one()
-		if took := time.Since(before); took != 0 {
-			t.Errorf("it took %s", took)
-		}
+		check.Equal(t, time.Since(before), 0, "it took")
 		n.stop()
 		if took := time.Since(before); took > time.Second {
 			t.Errorf("plegd's end took %s", took)
@@ -336,9 +329,7 @@ func TestForeignFiles(t *testing.T) {
 		must.Do(t, os.Mkdir(path(n.dir, "20261121T030405Z-000006"), 0o700))
 		n.start()
 		n.degraded(time.Second, "A")
-		if got := outcomes(n.List()); got != "open/A" {
-			t.Errorf("listed %s", got)
-		}
+		check.Equal(t, outcomes(n.List()), "open/A", "listed")
 		if l := n.logged.FilterMessageSnippet("left alone").All(); len(l) != 1 || l[0].ContextMap()["files"] != int64(5) {
 			t.Errorf("logged %v", n.logged.All())
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/facts/factstest"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/kubelet"
+	"github.com/plegd/plegd/test/check"
 )
 
 // silentMessage is the message of a condition that the node controller has written.
@@ -234,9 +235,7 @@ func TestModel(t *testing.T) {
 			if !ns.ReadyBy.IsZero() {
 				got += fmt.Sprintf(", Ready %.1f to %.1f", ns.ReadyFrom.Sub(t0).Seconds(), ns.ReadyBy.Sub(t0).Seconds())
 			}
-			if got != tt.want {
-				t.Errorf("%s, %v: %s, want %s", name, tt.at, got, tt.want)
-			}
+			check.Equal(t, got, tt.want, "%s, %v", name, tt.at)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/facts/factstest"
+	"github.com/plegd/plegd/test/check"
 )
 
 // at returns the time d after t0, ago the time d before it.
@@ -77,8 +78,6 @@ func TestKubeletRules(t *testing.T) {
 			t.Errorf("%s: PLEG healthy %t, sync loop allowed %t, node ready %t; want %t, %t, %t", tt.name,
 				k.PLEGHealthy, k.SyncLoopAllowed, k.NodeReady, tt.pleg, tt.syncLoop, tt.ready)
 		}
-		if k.Message != tt.message {
-			t.Errorf("%s: message\n got %q\nwant %q", tt.name, k.Message, tt.message)
-		}
+		check.Equal(t, k.Message, tt.message, "%s: message", tt.name)
 	}
 }

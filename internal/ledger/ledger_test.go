@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -86,9 +87,7 @@ func TestKilled(t *testing.T) {
 					culprit = f.Chain.Links[1].PID
 				}
 			}
-			if culprit != tt.culprit {
-				t.Errorf("culprit %d, want %d: %+v", culprit, tt.culprit, found)
-			}
+			check.Equal(t, culprit, tt.culprit, "culprit: %+v", found)
 		})
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"unicode"
 
 	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 // slowWriter blocks until free is closed, and then fails fails times.
@@ -46,9 +48,7 @@ func TestLogNeverBlocks(t *testing.T) {
 		}
 		close(w.free)
 		synctest.Wait()
-		if err := q.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, q.Sync())
 		close(q.lines)
 		synctest.Wait()
 		out := w.b.String()
@@ -73,9 +73,7 @@ func TestFormats(t *testing.T) {
 		log.Debug("not logged")
 		log.Warn("a\nb", zap.Duration("after", 1500*time.Millisecond), zap.String("message", evil),
 			zap.Error(errors.New("no")), zap.Strings("evidence", []string{"x y"}))
-		if err := log.Sync(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, log.Sync())
 		got := w.b.String()
 		if !strings.HasSuffix(got, want) || !strings.Contains(got, "warn") || strings.Count(got, "\n") != 1 {
 			t.Errorf("%s: %q, want %q", format, got, want)
@@ -94,9 +92,7 @@ func TestDroppedLinesAreLogged(t *testing.T) {
 		log.Info("line")
 	}
 	close(w.free)
-	if err := log.Sync(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, log.Sync())
 	if out := w.b.String(); !strings.Contains(out, `"msg":"2 log lines were dropped"}`) || strings.Count(out, "\n") != 2 {
 		t.Errorf("%q", out)
 	}

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestText(t *testing.T) {
@@ -23,9 +26,7 @@ func TestText(t *testing.T) {
 		"a\ufffdb":          "a\ufffdb",
 		"\U000e0001 tagged": `\U000e0001 tagged`,
 	} {
-		if got := Text(in); got != want {
-			t.Errorf("Text(%+q) = %q, want %q", in, got, want)
-		}
+		check.Equal(t, Text(in), want, "Text(%+q)", in)
 	}
 }
 
@@ -49,9 +50,7 @@ func FuzzJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		b, err := json.Marshal(map[string]string{"k": s})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		out := JSON(b)
 		var before, after map[string]string
 		if json.Unmarshal(b, &before) != nil || json.Unmarshal(out, &after) != nil || before["k"] != after["k"] {

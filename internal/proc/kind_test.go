@@ -6,6 +6,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestIsHelper(t *testing.T) {
@@ -37,9 +40,7 @@ func TestIsHelper(t *testing.T) {
 		"an NRI plugin":               {"10-topology", young, runtime, []string{"/opt/nri/plugins/10-topology"}, false},
 		"dockerd's containerd":        {"containerd", young, Process{Comm: "dockerd"}, nil, false},
 	} {
-		if got := IsHelper(Process{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args); got != tt.want {
-			t.Errorf("%s: %t, want %t", name, got, tt.want)
-		}
+		check.Equal(t, IsHelper(Process{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args), tt.want, "%s", name)
 	}
 	waits := Process{Comm: "containerd-shim", State: 'D', Start: old}
 	if !IsHelper(waits, shim, nil) || IsHelper(waits, runtime, nil) {
@@ -64,13 +65,9 @@ func TestSharesNamespaces(t *testing.T) {
 			}
 			cmd := exec.Command("sleep", "1000")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-			if got := SharesNamespaces("/proc", cmd.Process.Pid, os.Getpid(), "pid", "mnt"); got != tt.want {
-				t.Errorf("%t, want %t", got, tt.want)
-			}
+			check.Equal(t, SharesNamespaces("/proc", cmd.Process.Pid, os.Getpid(), "pid", "mnt"), tt.want, "shares namespaces")
 		})
 	}
 	if !SharesNamespaces(t.TempDir(), 1, 2, "pid") {

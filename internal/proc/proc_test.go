@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -60,9 +61,7 @@ func TestStartedAt(t *testing.T) {
 		ticks uint64
 		age   time.Duration
 	}{{0, time.Hour}, {360000 - 250, 2500 * time.Millisecond}, {360001, 0}, {math.MaxUint64, 0}} {
-		if got := now.Sub(StartedAt(now, time.Hour, tt.ticks)); got != tt.age {
-			t.Errorf("started at tick %d, an hour after boot: %s old, want %s", tt.ticks, got, tt.age)
-		}
+		check.Equal(t, now.Sub(StartedAt(now, time.Hour, tt.ticks)), tt.age, "started at tick %d, an hour after boot: old", tt.ticks)
 	}
 	s, err := ReadStat("/proc", os.Getpid())
 	if err != nil || s.PID != os.Getpid() || s.PPID != os.Getppid() || s.Threads < 2 || s.Dead() {
@@ -80,9 +79,7 @@ func TestDead(t *testing.T) {
 		threads int
 		want    bool
 	}{{'S', 1, false}, {'Z', 1, true}, {'Z', 0, true}, {'Z', 2, false}, {'X', 1, true}, {'D', 1, false}} {
-		if s := (Process{State: tt.state, Threads: tt.threads}); s.Dead() != tt.want {
-			t.Errorf("%c with %d threads: dead %v", tt.state, tt.threads, s.Dead())
-		}
+		check.Equal(t, (Process{State: tt.state, Threads: tt.threads}).Dead(), tt.want, "%c with %d threads: dead", tt.state, tt.threads)
 	}
 }
 
@@ -92,9 +89,7 @@ func TestParseSyscall(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, line := range []string{"", "running\n", "-1 0x7ffd 0x7f01\n", "-1 0x1 0x1 0x1 0x1 0x1 0x1 0x1 0x1", "7 1 2 3 4 5 6 7 8", "7 0x1"} {
-		if got := ParseSyscall([]byte(line)); got != (Syscall{Number: -1}) {
-			t.Errorf("%q: %+v", line, got)
-		}
+		check.Equal(t, ParseSyscall([]byte(line)), Syscall{Number: -1}, "%q", line)
 	}
 }
 
@@ -112,9 +107,7 @@ func TestIsIdle(t *testing.T) {
 		{unix.SYS_MOUNT, "", false}, {unix.SYS_BPF, "schedule_timeout", true}, {-1, "", true}, {-1, "anon_pipe_write", false},
 	} {
 		line := fmt.Sprintf("%d 0x1 0x1 0x1 0x0 0x0 0x0 0x1 0x1\n", tt.call)
-		if got := ParseSyscall([]byte(line)).IsIdle(tt.channel); got != tt.want {
-			t.Errorf("call %d in %q: idle %v", tt.call, tt.channel, got)
-		}
+		check.Equal(t, ParseSyscall([]byte(line)).IsIdle(tt.channel), tt.want, "call %d in %q: idle", tt.call, tt.channel)
 	}
 }
 
@@ -139,9 +132,7 @@ func TestFDInfo(t *testing.T) {
 	}
 	for content, want := range map[string]int{"Name:\tx\nTracerPid:\t42\n": 42, "TracerPid:\t-3\nTracerPid\n": 0} {
 		evidencetest.WriteTree(t, dir, map[string]string{"1/status": content})
-		if got := TracerPID(dir, 1); got != want {
-			t.Errorf("%q: %d", content, got)
-		}
+		check.Equal(t, TracerPID(dir, 1), want, "%q", content)
 	}
 }
 

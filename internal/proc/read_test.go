@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestRead: a value or an outcome, and never a part of a file.
@@ -53,9 +55,7 @@ func TestRead(t *testing.T) {
 func TestNumbers(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 300 {
-		if err := os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700))
 	}
 	for limit, outcome := range map[int]Outcome{10: TooLarge, 299: TooLarge, 300: "", 500: ""} {
 		got, err := Numbers(dir, limit)
@@ -92,9 +92,7 @@ func TestMountsOfFullNode(t *testing.T) {
 		root := t.TempDir()
 		evidencetest.WriteTree(t, root, map[string]string{"9/mountinfo": table.String()})
 		mounts, err := NewTable(root).Mounts(t.Context(), 9)
-		if OutcomeOf(err) != tt.outcome {
-			t.Errorf("%s: %v", name, err)
-		}
+		check.Equal(t, OutcomeOf(err), tt.outcome, "%s: %v", name, err)
 		last, ok := MountOf(mounts, fmt.Sprintf("/run/%d/x", tt.lines-1))
 		if err == nil && (!ok || last.ID != tt.lines || len(last.Options) > 256) {
 			t.Errorf("%s: %+v of %d", name, last, len(mounts))

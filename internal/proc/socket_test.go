@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestEach asks the kernel about sockets of its own, also more than fit into one piece.
@@ -34,17 +36,13 @@ func TestEach(t *testing.T) {
 		}
 	})
 	evidencetest.NeedUnixDiag(t, err)
-	if listeners != 301 {
-		t.Errorf("%d listeners, want 301", listeners)
-	}
+	check.Equal(t, listeners, 301, "listeners")
 	s := all[uint32(l.Inode())]
 	if !s.Listens() || s.Name != path || s.RQueue != 1 || s.WQueue != 7 {
 		t.Errorf("listener: %+v", s)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Stat(path, &st))
 	if file := (FileID{Device: st.Dev, Inode: uint32(st.Ino)}); s.File != file {
 		t.Errorf("stat says %+v, sock_diag %+v: the same file, compared wrongly (or a file system that numbers it twice)", file, s.File)
 	}
@@ -81,9 +79,7 @@ func TestParseDiag(t *testing.T) {
 	}
 	for name, want := range tests {
 		b, err := os.ReadFile(filepath.Join("testdata/sockdiag", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := parseDiag(b)
 		if err != nil || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, err, want)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestTable: one pass has the processes with their children and ancestors, and
@@ -30,9 +31,7 @@ func TestTable(t *testing.T) {
 	write(13, 10, "runc", 'Z')
 	table := NewTable(root)
 	p, err := table.Processes(t.Context(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const living = 4
 	if c := p.Children(10); len(p.ByPID) != living || len(c) != 2 || c[0].PID != 11 || c[1].PID != 12 {
 		t.Errorf("children %+v of %d processes", c, len(p.ByPID))
@@ -63,9 +62,7 @@ func TestTableArgs(t *testing.T) {
 	ids := []ID{}
 	for pid := 10; pid < 20; pid++ {
 		evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%d/stat", pid): evidencetest.StatLine(pid, "shim", 'D', 1, 1)})
-		if err := unix.Mkfifo(filepath.Join(root, fmt.Sprint(pid), "cmdline"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Mkfifo(filepath.Join(root, fmt.Sprint(pid), "cmdline"), 0o600))
 		ids = append(ids, ID{PID: pid, Start: 1})
 	}
 	table := NewTable(root)
@@ -85,9 +82,7 @@ func TestTableArgs(t *testing.T) {
 	}
 	for _, id := range ids[:slowReaders] { // release the readers
 		f, err := os.OpenFile(filepath.Join(root, fmt.Sprint(id.PID), "cmdline"), os.O_WRONLY, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_ = f.Close()
 	}
 }
@@ -108,9 +103,7 @@ func TestArgsAfterExec(t *testing.T) {
 		})
 		link := filepath.Join(root, "9/exe")
 		_ = os.Remove(link) // there is none at first
-		if err := os.Symlink(tt.exe, link); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(tt.exe, link))
 		if got := table.Args(ID{PID: 9, Start: 1}); len(got) == 0 || got[0] != tt.want {
 			t.Errorf("%+v: %q", tt, got)
 		}
@@ -127,9 +120,7 @@ func TestInterruptedPass(t *testing.T) {
 	defer func() { _ = os.RemoveAll(root) }()
 	evidencetest.WriteTree(t, root, map[string]string{"1/stat": evidencetest.StatLine(1, "x", 'S', 0, 1)})
 	for pid := 2; pid <= processes; pid++ {
-		if err := os.Symlink("1", filepath.Join(root, strconv.Itoa(pid))); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink("1", filepath.Join(root, strconv.Itoa(pid))))
 	}
 	table := NewTable(root)
 	ended, cancel := context.WithCancel(t.Context())

@@ -8,6 +8,8 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestWithARuntime runs the loop on the real client and the fake runtime:
@@ -33,9 +35,7 @@ func TestWithARuntime(t *testing.T) {
 			slices.Sort(out)
 			return out
 		}
-		if events := step(); len(events) != 60 {
-			t.Errorf("%d events of 20 pods, want 60", len(events))
-		}
+		check.Equal(t, len(step()), 60, "events of 20 pods")
 		if s := l.Snapshot(); s.Pods.Running != 20 || s.Pods.Containers["running"] != 40 {
 			t.Errorf("%+v", *s)
 		}
@@ -110,9 +110,7 @@ func TestRuntimeRestart(t *testing.T) {
 			t.Errorf("away: %+v", *s)
 		}
 		rt.RemovePod(pods[0].UID)
-		if err := rt.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, rt.Restart())
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if s := l.Snapshot(); s.Failures != 0 || s.LastSeen.Sub(begin) != 31*time.Second || s.Pods.Running != 2 {

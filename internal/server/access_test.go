@@ -22,6 +22,7 @@ import (
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -48,9 +49,7 @@ func TestOverLoopback(t *testing.T) {
 		} else if tt.header != "" {
 			r.Header.Set(tt.header, map[bool]string{true: "for=127.0.0.1", false: ""}[tt.header == "Forwarded"])
 		}
-		if got := overLoopback(r); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
+		check.Equal(t, overLoopback(r), tt.want, "%s", tt.name)
 	}
 }
 
@@ -76,9 +75,7 @@ func TestRootOnly(t *testing.T) {
 		l := listen(t)
 		h := testHandler(viewtest.NewSource(viewtest.Degraded()), false, func(o *HandlerOptions) { o.Access = RootOrAuthenticated(tt.owner) })
 		start(t, NewWebServer(nil, []net.Listener{l}, "", h, nobody, func() {}, newLogRecorder().log))
-		if got := seenAs(t, tt.uid, l.Addr().String()); got != tt.want {
-			t.Errorf("%s sees: %s, want %s", name, got, tt.want)
-		}
+		check.Equal(t, seenAs(t, tt.uid, l.Addr().String()), tt.want, "%s sees", name)
 	}
 }
 
@@ -233,8 +230,6 @@ func TestStuckJudge(t *testing.T) {
 		h := testHandler(viewtest.NewSource(viewtest.Healthy()), false, func(o *HandlerOptions) {
 			o.Judged = func() time.Time { return viewtest.Ago(age) }
 		})
-		if w := answer(h, view.PathHealthy); w.Code != code {
-			t.Errorf("judged %s ago: %d, want %d", age, w.Code, code)
-		}
+		check.Equal(t, answer(h, view.PathHealthy).Code, code, "judged %s ago", age)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -177,9 +178,7 @@ func TestClientErrors(t *testing.T) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 			for _, kind := range []error{ErrNoDaemon, ErrNoAnswer} {
-				if errors.Is(err, kind) != errors.Is(tt.is, kind) {
-					t.Errorf("%v: is it %v: %v", err, kind, errors.Is(err, kind))
-				}
+				check.Equal(t, errors.Is(err, kind), errors.Is(tt.is, kind), "%v: is it %v", err, kind)
 			}
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -212,9 +213,7 @@ func TestVictim(t *testing.T) {
 		if tt.want != "" {
 			want = oldest[clientOf(tt.want)]
 		}
-		if got := g.victim(clientOf(tt.client)); got != want {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, want)
-		}
+		check.Equal(t, g.victim(clientOf(tt.client)), want, "%s", tt.name)
 	}
 	silent, active := &gateConn{changedAt: time.Unix(2, 0)}, &gateConn{changedAt: time.Unix(1, 0), active: true}
 	if !silent.goesBefore(active) || active.goesBefore(silent) {
@@ -288,9 +287,7 @@ func TestProbesNeedNoCredentials(t *testing.T) {
 			response, err := http.Get("http://" + l.Addr().String() + path)
 			must.Do(t, err)
 			_ = response.Body.Close()
-			if response.StatusCode != want {
-				t.Errorf("%q: %s: %s, want %d", config, path, response.Status, want)
-			}
+			check.Equal(t, response.StatusCode, want, "%q: %s: %s", config, path, response.Status)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

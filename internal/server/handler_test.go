@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
@@ -47,16 +48,12 @@ func TestHandler(t *testing.T) {
 			w := httptest.NewRecorder()
 			w.Header().Set("X-Frame-Options", "sameorigin") // of --web.config.file, which takes precedence
 			testHandler(viewtest.NewSource(tt.snap), true).ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, http.NoBody))
-			if w.Code != tt.code {
-				t.Errorf("code %d, want %d", w.Code, tt.code)
-			}
+			check.Equal(t, w.Code, tt.code, "code")
 			if got := w.Header().Get("Content-Type"); !strings.HasPrefix(got, tt.contentType) {
 				t.Errorf("Content-Type %q, want %s", got, tt.contentType)
 			}
 			for _, want := range tt.body {
-				if !strings.Contains(w.Body.String(), want) {
-					t.Errorf("no %q in:\n%s", want, w.Body)
-				}
+				check.Contains(t, w.Body.String(), want, "body")
 			}
 			if allow := w.Header().Get("Allow"); (allow == "GET, HEAD") != (tt.code == 405) {
 				t.Errorf("Allow: %q", allow)
@@ -64,9 +61,7 @@ func TestHandler(t *testing.T) {
 			for name, want := range map[string]string{
 				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "X-Frame-Options": "sameorigin",
 			} {
-				if got := w.Header().Get(name); got != want {
-					t.Errorf("%s: %q, want %q", name, got, want)
-				}
+				check.Equal(t, w.Header().Get(name), want, "%s", name)
 			}
 			csp := w.Header().Get("Content-Security-Policy")
 			if !strings.HasPrefix(csp, "default-src 'none'; style-src 'sha256-") || !strings.Contains(csp, "; script-src 'sha256-") || strings.Contains(csp, "unsafe") {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -71,9 +72,7 @@ func TestWebServer(t *testing.T) {
 	for _, host := range []string{address, handed.Addr().String()} {
 		// Credentials open nothing unless the configuration demands them.
 		c := Client{URL: "http://" + host, User: "a:b"}
-		if got := seen(t, c); got != "public" {
-			t.Errorf("%s: %s", host, got)
-		}
+		check.Equal(t, seen(t, c), "public", "%s", host)
 		for path, ok := range map[string]bool{view.PathMetrics: true, view.PathHealthz: true, "/nothing": false} {
 			if _, err := c.Get(t.Context(), path); (err == nil) != ok {
 				t.Errorf("%s%s: %v", host, path, err)
@@ -81,9 +80,7 @@ func TestWebServer(t *testing.T) {
 		}
 	}
 	stop()
-	if got := seen(t, Client{URL: "http://" + address}); !strings.Contains(got, "refused") {
-		t.Errorf("after the end: %s", got)
-	}
+	check.Contains(t, seen(t, Client{URL: "http://" + address}), "refused", "after the end")
 	if log.count("serving the web address") != 2 || log.count("level=warn") != 0 {
 		t.Errorf("logged:\n%s", log)
 	}
@@ -108,9 +105,7 @@ func TestWebServerRetries(t *testing.T) {
 		}
 		fixed := "public"
 		if config == "" {
-			if got := seen(t, Client{URL: "http://" + other.Addr().String()}); got != fixed {
-				t.Errorf("the other address: %s", got)
-			}
+			check.Equal(t, seen(t, Client{URL: "http://" + other.Addr().String()}), fixed, "the other address")
 			_ = busy.Close()
 		} else {
 			write(t, file, usersPart(t))
@@ -128,9 +123,7 @@ func TestWebServerRetries(t *testing.T) {
 				t.Error(got)
 			}
 		}
-		if log.count("the web configuration cannot be read") != 1 {
-			t.Errorf("logged:\n%s", log)
-		}
+		check.Equal(t, log.count("the web configuration cannot be read"), 1, "logged: %s", log)
 	}
 }
 
@@ -197,13 +190,9 @@ func TestAuthentication(t *testing.T) {
 			write(t, file, tt.config)
 		}
 		tt.client.URL = "https://" + l.Addr().String() + "/"
-		if got := seen(t, tt.client); !strings.Contains(got, tt.want) {
-			t.Errorf("%d: %s, want %s", i, got, tt.want)
-		}
+		check.Contains(t, seen(t, tt.client), tt.want, "%d", i)
 	}
-	if log.count("level=info") != 1 {
-		t.Errorf("logged:\n%s", log)
-	}
+	check.Equal(t, log.count("level=info"), 1, "logged: %s", log)
 	for _, bad := range []Client{{URL: "http://x?a=b"}, {URL: "http://x", User: "noColon"}, {URL: "node:20290"}, {URL: "ftp://node"}, {URL: "http://"}, {URL: "http://x", Cert: "x"}, {User: "a:b"}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v is accepted", bad)
@@ -240,13 +229,9 @@ func TestValidateWeb(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := ValidateWeb(tt.addresses, tt.file)
-			if (err == nil) != (tt.want == nil) {
-				t.Fatalf("error: %v", err)
-			}
+			must.Equal(t, err == nil, tt.want == nil, "error: %v", err)
 			for _, want := range tt.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("no %q in: %v", want, err)
-				}
+				check.Contains(t, err.Error(), want, "error")
 			}
 			if err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("more than one line: %v", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 )
 
 // callChain is the chain of a call, with a link behind it.
@@ -40,9 +41,7 @@ func TestComplete(t *testing.T) {
 		if !strings.Contains(got.Links[0].Evidence, tt.evidence) || holder != tt.holder || got.Links[len(got.Links)-1].PID != 4711 {
 			t.Errorf("%s: %+v", name, got.Links)
 		}
-		if before.Links[0].Evidence != "unanswered for 9s" {
-			t.Errorf("%s: the chain of the explorer has changed", name)
-		}
+		check.Equal(t, before.Links[0].Evidence, "unanswered for 9s", "%s: the chain of the explorer has changed", name)
 	}
 }
 

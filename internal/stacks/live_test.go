@@ -262,9 +262,7 @@ func TestLive(t *testing.T) {
 			}
 			var text strings.Builder
 			must.Do(t, report.WriteText(&text))
-			if len(report.Locks) != 1 {
-				t.Fatalf("%d locks: %s", len(report.Locks), &text)
-			}
+			must.Equal(t, len(report.Locks), 1, "locks: %s", &text)
 			holder := report.Locks[0].Holder
 			if tt.says != "" {
 				if holder != nil || !strings.Contains(report.Locks[0].Unproven, tt.says) {

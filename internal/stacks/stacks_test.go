@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -61,13 +62,9 @@ func TestDumps(t *testing.T) {
 			}
 			var text strings.Builder
 			must.Do(t, r.WriteText(&text))
-			if holder != tt.holder {
-				t.Errorf("holder %d, want %d", holder, tt.holder)
-			}
+			check.Equal(t, holder, tt.holder, "holder")
 			for _, want := range tt.says {
-				if !strings.Contains(text.String(), want) {
-					t.Errorf("%s\nlacks %q", &text, want)
-				}
+				check.Contains(t, text.String(), want, "%s lacks", &text)
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -92,9 +93,7 @@ func TestForecast(t *testing.T) {
 	} {
 		s := viewtest.Degraded()
 		s.KubeletMessage, s.NodeReady, s.RulesFailIn = "PLEG is not healthy", tt.ready, tt.fails
-		if got := Message(&s); got != tt.want {
-			t.Errorf("%+v: %q", tt, got)
-		}
+		check.Equal(t, Message(&s), tt.want, "%+v", tt)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/check"
 )
 
 func TestFloat(t *testing.T) {
@@ -12,13 +14,9 @@ func TestFloat(t *testing.T) {
 		2.34: "2.3s", 9.94: "9.9s", 9.96: "10s", 47.4: "47s", 59.6: "1m00s", 133: "2m13s", 3599.6: "1h00m", 11040: "3h04m",
 		190800: "2d05h",
 	} {
-		if got := float(s); got != want {
-			t.Errorf("formatSeconds(%v) = %s, want %s", s, got, want)
-		}
+		check.Equal(t, float(s), want, "formatSeconds(%v)", s)
 	}
-	if got := countdown(200 * time.Millisecond); got != "1s" {
-		t.Errorf("formatcountdown(0.2) = %s: a countdown must not say 0 before it is over", got)
-	}
+	check.Equal(t, countdown(200*time.Millisecond), "1s", "a countdown must not say 0 before it is over")
 }
 
 func TestWrap(t *testing.T) {
@@ -35,8 +33,6 @@ func TestWrap(t *testing.T) {
 		{"a " + unbroken("b  c") + " d", 4, "a|b  c|d"},
 		{"a " + unbroken("bb ccc") + ": d", 4, "a|bb ccc:|d"},
 	} {
-		if got := strings.Join(wrap(tt.in, tt.width), "|"); got != tt.want {
-			t.Errorf("wrap(%q, %d) = %q, want %q", tt.in, tt.width, got, tt.want)
-		}
+		check.Equal(t, strings.Join(wrap(tt.in, tt.width), "|"), tt.want, "wrap(%q, %d)", tt.in, tt.width)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 func TestHistory(t *testing.T) {
@@ -29,9 +30,7 @@ func TestHistory(t *testing.T) {
 	if diff := cmp.Diff([]RelistBin{{Slowest: 3 * time.Millisecond, Relists: 1}}, last(602, 1)); diff != "" {
 		t.Error(diff)
 	}
-	if first := h.Bins(at(602))[0]; first != (RelistBin{}) {
-		t.Errorf("a bin of ten minutes ago is still there: %v", first)
-	}
+	check.Equal(t, h.Bins(at(602))[0], RelistBin{}, "a bin of ten minutes ago is still there")
 	// A restart that takes 20 s leaves a gap of four bins.
 	saved, again := h.Bins(at(602)), NewHistory(at(622))
 	again.Restore(at(602), saved)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestPhrases has the phrases of incomplete and of unusual snapshots.
@@ -66,9 +67,7 @@ func TestPhrases(t *testing.T) {
 	} {
 		s := facts.Snapshot{At: at, Verdict: facts.Verdict{State: facts.StateHealthy, SyncLoopAllowed: true, Predicted: facts.Predicted{NodeReady: true}}}
 		tt.change(&s, &s.Facts.Evidence)
-		if got := tt.phrase(&s); got != tt.want {
-			t.Errorf("%q\nwant %q", got, tt.want)
-		}
+		check.Equal(t, tt.phrase(&s), tt.want, "tt.phrase(&s)")
 	}
 }
 
@@ -108,9 +107,7 @@ func TestPlot(t *testing.T) {
 		if b.Class != "" {
 			got[i] = b.Class
 		}
-		if b.State != bins[i].State {
-			t.Errorf("the verdict of bin %d is %s", i, b.State)
-		}
+		check.Equal(t, b.State, bins[i].State, "the verdict of bin %d", i)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -118,9 +115,7 @@ func TestPlot(t *testing.T) {
 	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s"; p.Summary != want {
 		t.Errorf("the summary is %q, want %q", p.Summary, want)
 	}
-	if got := strings.Join(p.Ticks, " "); got != "02:54 02:56 02:59 03:01 now" {
-		t.Errorf("the ticks are %s", got)
-	}
+	check.Equal(t, strings.Join(p.Ticks, " "), "02:54 02:56 02:59 03:01 now", "the ticks")
 	// 1 ms is the lower edge, 1000 s the upper one; the shortest bar can be seen.
 	for s, want := range map[float64]float64{0: .1, .001: .1, 1: 3, 1000: 6, 1e6: 6} {
 		if got := decades(time.Duration(s * float64(time.Second))); math.Abs(got-want) > 1e-9 {

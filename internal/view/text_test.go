@@ -12,6 +12,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -62,9 +63,7 @@ func TestStatusText(t *testing.T) {
 			lines := strings.Split(got, "\n")
 			screen := strings.Join(lines[:min(24, len(lines))], "\n")
 			for _, want := range append(tt.want, "Kubelet ") {
-				if !strings.Contains(screen, want) {
-					t.Errorf("no %q on the first screen:\n%s", want, screen)
-				}
+				check.Contains(t, screen, want, "first screen")
 			}
 			if name == "degraded" || name == "stalled" || name == "unhealthy" {
 				viewtest.Golden(t, "testdata/status-"+name+".golden", got)
@@ -91,9 +90,7 @@ func TestColor(t *testing.T) {
 		}
 		stripped.WriteString(part)
 	}
-	if stripped.String() != plain {
-		t.Error("colors change more than the color")
-	}
+	check.Equal(t, stripped.String(), plain, "colors change more than the color")
 }
 
 // hostile is an incident, and its moment, with a text wherever something comes from outside.
@@ -141,9 +138,7 @@ func TestCommandsStayWhole(t *testing.T) {
 	s := viewtest.Degraded()
 	long := "ss -xp | awk -v s=/run/containerd/containerd.sock '$5==s {want[$8]} {line[$6]=$0}  END {for (i in want) print line[i]}'"
 	s.Steps = []string{"Some words that come before it: `" + long + "`: the clients."}
-	if text := statusText(t, s, false); !strings.Contains(text, long) {
-		t.Errorf("the command is not in one piece:\n%s", text)
-	}
+	check.Contains(t, statusText(t, s, false), long, "the command is not in one piece")
 }
 
 func TestIncidentText(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/kubelet/record"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/runtime"
@@ -39,12 +40,8 @@ func TestWalk(t *testing.T) {
 	scraped := time.Since(installed)
 	lab.Report(t, "chart: ready %s after helm install began, scraped by both jobs after %s", round(ready), round(scraped))
 	s := awaitSources(t, client)
-	if path := s.Endpoint.Path; path != runtime.DefaultSocket {
-		t.Errorf("plegd found the runtime at %q, want %s", path, runtime.DefaultSocket)
-	}
-	if text := c.Run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"); !strings.Contains(text, "HEALTHY") {
-		t.Errorf("plegd status in the pod:\n%s", text)
-	}
+	check.Equal(t, s.Endpoint.Path, runtime.DefaultSocket, "plegd found the runtime at")
+	check.Contains(t, c.Run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"), "HEALTHY", "plegd status in the pod")
 	c.startService()
 	// The alerts leave a plegd that has just come in peace for a while.
 	m.selects(t, 5*time.Minute, `pleg_verdict{state="unhealthy"} offset 150s == 0`)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -126,9 +127,7 @@ func TestNames(t *testing.T) {
 	}
 	for page, text := range texts {
 		for _, name := range regexp.MustCompile(`\bTest[A-Z][A-Za-z]+`).FindAllString(text, -1) {
-			if !strings.Contains(string(out)+"\n", "func "+name+"\n") {
-				t.Errorf("%s: there is no %s", page, name)
-			}
+			check.Contains(t, string(out)+"\n", "func "+name+"\n", "%s: there is no %s", page, name)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/runtime"
 )
@@ -93,9 +94,7 @@ func runDiscovered(t *testing.T, runtime *runtime.Containerd, state string) {
 			t.Errorf("incident %s: %q", one.ID, one.Reason)
 		}
 	}
-	if code := p.Terminate(20 * time.Second); code != 0 {
-		t.Errorf("plegd ended with %d", code)
-	}
+	check.Equal(t, p.Terminate(20*time.Second), 0, "plegd ended with")
 	b, err := os.ReadFile(log)
 	lab.Must(t, err)
 	verdicts := 0

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -126,9 +127,7 @@ func TestPlantedIncidents(t *testing.T) {
 		files, _ := filepath.Glob(incidents + "/2*.json")
 		return len(files) > 3
 	})
-	if n := strings.Count(p.log(), "they are left alone"); n != 1 {
-		t.Errorf("%d lines of the log are about them", n)
-	}
+	check.Equal(t, strings.Count(p.log(), "they are left alone"), 1, "lines of the log are about them")
 	if b, err := os.ReadFile(precious); err != nil || string(b) != "precious" {
 		t.Errorf("a link was followed: %q, %v", b, err)
 	}

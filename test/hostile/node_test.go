@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -53,9 +54,7 @@ func TestStateDirectory(t *testing.T) {
 			p.awaitMetric(`pleg_evidence_up{source="state"}`, "0")
 			p.await("it is logged", func(lab.Status) bool { return strings.Contains(p.log(), tt.said) })
 			time.Sleep(6 * time.Second) // until it has been tried again
-			if n := strings.Count(p.log(), tt.said); n != 1 {
-				t.Errorf("%q is %d times in the log, want once", tt.said, n)
-			}
+			check.Equal(t, strings.Count(p.log(), tt.said), 1, "lines of the log with %q", tt.said)
 		})
 	}
 }

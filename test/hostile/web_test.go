@@ -19,6 +19,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -88,9 +89,7 @@ func TestHealthBesideClients(t *testing.T) {
 			}
 			cancel()
 			t.Logf("%d of %d probes were answered within %s; the slowest took %s", answered, 20*len(urls), probeLimit, slowest)
-			if answered != 20*len(urls) {
-				t.Errorf("%d probes were not answered within %s", 20*len(urls)-answered, probeLimit)
-			}
+			check.Equal(t, answered, 20*len(urls), "%d probes were not answered within %s", 20*len(urls)-answered, probeLimit)
 			if n := strings.Count(p.log(), "too many connections"); n > 1 {
 				t.Errorf("%d lines of the log are about refused connections", n)
 			}

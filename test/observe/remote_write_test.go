@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestRemoteWrite has two Prometheus agents scrape half of a fleet each and send
@@ -26,9 +27,7 @@ func TestRemoteWrite(t *testing.T) {
 	if size >= 1000 {
 		group = 100
 	}
-	if size%(2*group) != 0 {
-		t.Fatalf("%d nodes are not two clusters with one node in %d for each fault: use a multiple of %d", size, group, 2*group)
-	}
+	must.Equal(t, size%(2*group), 0, "%d nodes are not two clusters with one node in %d for each fault: use a multiple of %d", size, group, 2*group)
 	ill := size / group // with each of two faults
 	nodes, address := serveNodes(t, group), lab.FreeAddress(t)
 	config := fmt.Sprintf("global: {scrape_interval: 15s, evaluation_interval: %s}\n"+ruleFiles+"scrape_configs:\n", interval) + self(address)

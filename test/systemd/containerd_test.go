@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/systemd"
 )
@@ -166,8 +167,6 @@ func TestWalk(t *testing.T) {
 	lab.Eventually(t, 3*time.Minute, "no alert fires, 2 min after the fault", func() error { return noAlert(prometheus) })
 	n.Run("plegd", "check")
 	step("alert resolved")
-	if out := n.journal("--grep=verdict changed"); !strings.Contains(out, `"reason":"`+frozen+`"`) {
-		t.Errorf("the journal has no verdict with the reason %s:\n%s", frozen, out)
-	}
+	check.Contains(t, n.journal("--grep=verdict changed"), `"reason":"`+frozen+`"`, "the journal has no verdict with the reason %s", frozen)
 	lab.Report(t, "a newcomer's walk: %s; %s in all", strings.Join(steps, ", "), time.Since(start).Round(time.Second))
 }

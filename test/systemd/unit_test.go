@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/systemd"
 )
@@ -41,10 +42,8 @@ func TestUnit(t *testing.T) {
 	if err := json.Unmarshal([]byte(first), &line); err != nil {
 		t.Fatalf("the journal's first verdict: %v\n%s", err, first)
 	}
-	for field, want := range map[string]string{"msg": "verdict changed", "state": "starting", "reason": "RuntimeSocketMissing"} {
-		if got := line[field]; got != want {
-			t.Errorf("in the journal %s is %v, want %q", field, got, want)
-		}
+	for field, want := range map[string]any{"msg": "verdict changed", "state": "starting", "reason": "RuntimeSocketMissing"} {
+		check.Equal(t, line[field], want, "in the journal %s", field)
 	}
 
 	n.lastSeenSurvives()
@@ -157,23 +156,17 @@ func TestBoot(t *testing.T) {
 		}
 		return nil
 	})
-	if state := n.Property("containerd.service", "ActiveState"); state != "activating" {
-		t.Errorf("containerd is %s, and was to be stuck", state)
-	}
+	check.Equal(t, n.Property("containerd.service", "ActiveState"), "activating", "containerd is, and was to be stuck")
 	_, body, err := n.Get("/metrics")
 	for _, want := range []string{"pleg_relist_period_seconds 0.25\n", "pleg_threshold_seconds 60\n"} {
-		if !strings.Contains(body, want) {
-			t.Errorf("/metrics has no %q: the settings are not as in %s (%v)", want, settings, err)
-		}
+		check.Contains(t, body, want, "/metrics: the settings are not as in %s (%v)", settings, err)
 	}
 	n.Run("sh", "-c", "echo PLEGD_RELIST_PERIOD=often >"+settings)
 	if _, err := n.TryRun("systemctl", "restart", plegdUnit); err == nil {
 		t.Error("plegd starts with the relist period often")
 	}
 	want := `plegd: PLEGD_RELIST_PERIOD: --relist-period: "often": want a duration such as 500ms, 1s or 3m`
-	if out := n.journal(); !strings.Contains(out, want) {
-		t.Errorf("the journal does not say %q:\n%s", want, out)
-	}
+	check.Contains(t, n.journal(), want, "the journal does not say")
 }
 
 // TestSocketActivation has systemd hold the web port: the first scrape starts plegd, and

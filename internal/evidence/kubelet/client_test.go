@@ -25,6 +25,8 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // fakeKubelet is a kubelet whose answers the test sets.
@@ -91,9 +93,7 @@ func askKubelet(t *testing.T, opts Options) *Client {
 func mustGather(t *testing.T, k *Client) *facts.Kubelet {
 	t.Helper()
 	v, err := k.Sample(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v
 }
 
@@ -232,9 +232,7 @@ func TestKubeletMetrics(t *testing.T) {
 			t.Errorf("%d bytes: %+v; want last seen %s", bytes, v, seen)
 		}
 	}
-	if got := f.connections.Load(); got != 2 {
-		t.Errorf("%d connections for 4 requests to two URLs; want 2", got)
-	}
+	check.Equal(t, f.connections.Load(), 2, "connections for 4 requests to two URLs")
 	// The kubelet's clock may be a little ahead, by its rounding or a step.
 	if v := look(http.StatusOK, metricsAfter(time.Now().Add(time.Hour), 0)); v.LastSeen.After(time.Now()) {
 		t.Errorf("last seen in the future: %+v", v)
@@ -321,9 +319,7 @@ func TestVersionIsKept(t *testing.T) {
 		want    string
 	}{{1, "v1.35.4"}, {2, ""}} {
 		process = &facts.KubeletProcess{PID: 7, StartTicks: tt.started}
-		if v := mustGather(t, k); v.Version != tt.want {
-			t.Errorf("started at %d: version %q, want %q", tt.started, v.Version, tt.want)
-		}
+		check.Equal(t, mustGather(t, k).Version, tt.want, "started at %d: version", tt.started)
 	}
 }
 
@@ -360,9 +356,7 @@ func TestAPICalls(t *testing.T) {
 	if second.Refused != "401" || !second.OKAt.Equal(at) || second.RefusedSince.IsZero() {
 		t.Errorf("none is answered: %+v", second)
 	}
-	if third := apiCalls(second, sample(6, 3), sample(6, 3), at.Add(2*time.Second)); third != second {
-		t.Errorf("none is made: %+v", third)
-	}
+	check.Equal(t, apiCalls(second, sample(6, 3), sample(6, 3), at.Add(2*time.Second)), second, "none is made")
 }
 
 // startMetrics are the kubelet's counters of calls that start pods.
@@ -446,9 +440,7 @@ kubelet_runtime_operations_errors_total{operation_type="list_podsandbox"} %d
 			got = "as before"
 		}
 		last = seen
-		if got != look.want {
-			t.Errorf("%+v: %s", look, got)
-		}
+		check.Equal(t, got, look.want, "%+v", look)
 	}
 }
 
@@ -463,9 +455,7 @@ func certificate(t *testing.T, authority bool, parent *tls.Certificate, names ..
 func certificateUntil(t *testing.T, until time.Time, authority bool, parent *tls.Certificate, names ...string) (pair tls.Certificate, asPEM []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
@@ -477,22 +467,16 @@ func certificateUntil(t *testing.T, until time.Time, authority bool, parent *tls
 		signer, signerKey = parent.Leaf, parent.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, signer, &key.PublicKey, signerKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 func writeFile(t *testing.T, name string, content []byte) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, content, 0o600))
 	return file
 }
 
@@ -556,9 +540,7 @@ func TestKubeletToken(t *testing.T) {
 		_, _ = io.WriteString(w, metricsAfter(time.Now(), 0))
 	})
 	plain.answer(func(_ http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "" {
-			t.Error("the token went out in clear text")
-		}
+		check.Equal(t, r.Header.Get("Authorization"), "", "the token went out in clear text")
 	})
 	token := writeFile(t, "token", []byte("first\n"))
 	k := askKubelet(t, Options{
@@ -571,9 +553,7 @@ func TestKubeletToken(t *testing.T) {
 	if v := mustGather(t, k); !v.LastSeen.IsZero() || !strings.Contains(v.Detail, "401") {
 		t.Errorf("with the old token: %+v", v)
 	}
-	if err := os.WriteFile(token, []byte("second"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(token, []byte("second"), 0o600))
 	if v := mustGather(t, k); v.LastSeen.IsZero() {
 		t.Errorf("with the new token: %+v", v)
 	}
@@ -581,17 +561,13 @@ func TestKubeletToken(t *testing.T) {
 		"": "is empty", "a\r\nX-Evil: b": "invalid header",
 		strings.Repeat("x", maxFile+1): "larger than",
 	} {
-		if err := os.WriteFile(token, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(token, []byte(content), 0o600))
 		v := mustGather(t, k)
 		if !strings.Contains(v.Detail, want) || len(content) > 3 && strings.Contains(v.Detail, content) {
 			t.Errorf("token %.20q: %+v", content, v)
 		}
 	}
-	if err := os.Remove(token); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(token))
 	if v := mustGather(t, k); !v.OK || !strings.Contains(v.Detail, "--kubelet-token-file") {
 		t.Errorf("without the file: %+v", v)
 	}

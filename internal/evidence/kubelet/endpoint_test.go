@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestParseEndpoint(t *testing.T) {
@@ -75,9 +76,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add([]byte("--container-runtime-endpoint\x00/run/x.sock\x00--container-runtime-endpoint="))
 	root := f.TempDir()
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if err := os.WriteFile(filepath.Join(root, "config.yaml"), b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(root, "config.yaml"), b, 0o600))
 		args := append([]string{"kubelet", "--config=/config.yaml"}, strings.Split(string(b), "\x00")...)
 		r := settingsReader{root: root}
 		s := r.read(t.Context(), 9, "kubelet", args)

@@ -14,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // fixture is a tree of fixtures: its /proc and its files.
@@ -30,9 +32,7 @@ const rootStatus = "Uid:\t0\t0\t0\t0\nNSpid:\t9\n"
 func newFixture(t *testing.T) *fixture {
 	// Short, so that sockets fit below it.
 	root, err := os.MkdirTemp("", "n") //nolint:usetesting // a test's own directory is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	n := &fixture{t: t, root: root}
 	n.mkdir("/proc")
@@ -187,9 +187,7 @@ func TestFinderFindsNothing(t *testing.T) {
 	}
 	all := strings.Join(got.Searched, "\n")
 	for _, want := range append(slices.Clone(usualSockets), `the kubelet's arguments: "tcp://1.2.3.4:5"`, "/etc/k.yaml: ") {
-		if !strings.Contains(all, want) {
-			t.Errorf("it looked at %q, and %q is not among them", got.Searched, want)
-		}
+		check.Contains(t, all, want, "searched")
 	}
 
 	// On an empty node it says the usual places, and nothing that is not there.
@@ -208,12 +206,8 @@ func TestFinderKubeletStuck(t *testing.T) {
 	n.socket("/run/containerd/containerd.sock")
 	cmdline := n.root + "/proc/2/cmdline"
 	args, err := os.ReadFile(cmdline)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(cmdline); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.Remove(cmdline))
 	if err := unix.Mkfifo(cmdline, 0o600); err != nil { // a read of it blocks until somebody writes
 		t.Fatal(err)
 	}
@@ -228,9 +222,7 @@ func TestFinderKubeletStuck(t *testing.T) {
 	if w, err := os.OpenFile(cmdline, os.O_WRONLY, 0); err == nil { // release the readers
 		_ = w.Close()
 	}
-	if err := os.Remove(cmdline); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(cmdline))
 	n.file("/proc/2/cmdline", string(args))
 	if got := f.Find(t.Context()); !got.Certain || got.Path != "/run/k.sock" {
 		t.Errorf("found %+v when the arguments can be read again", got)

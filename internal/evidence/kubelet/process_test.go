@@ -10,7 +10,9 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestProcess: only the kubelet of this node counts, in each distribution.
@@ -43,9 +45,7 @@ func TestProcess(t *testing.T) {
 				dir + "/stat": evidencetest.StatLine(pid, comm, 'S', 1, 100), dir + "/cgroup": cgroup, dir + "/cmdline": line, dir + "/ns/x": "",
 				dir + "/status": rootStatus,
 			})
-			if err := os.Symlink(netns, root+"/"+dir+"/ns/net"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(netns, root+"/"+dir+"/ns/net"))
 		}
 		write(1, "systemd", "net:[1]", "0::/\n", nil)
 		write(5, "containerd", "net:[1]", "0::/\n", nil)
@@ -61,9 +61,7 @@ func TestProcess(t *testing.T) {
 			if tt.cgroup == "0::/system.slice/kubelet.service\n" {
 				service = "kubelet"
 			}
-			if k.Unit() != service {
-				t.Errorf("%s, runtime %d: unit %q, want %q", tt.name, runtime, k.Unit(), service)
-			}
+			check.Equal(t, k.Unit(), service, "%s, runtime %d: unit", tt.name, runtime)
 		}
 	}
 }
@@ -83,9 +81,7 @@ func TestSameSocket(t *testing.T) {
 	dir := t.TempDir()
 	evidencetest.ListenAt(t, dir+"/a.sock", 1)
 	evidencetest.ListenAt(t, dir+"/b.sock", 1)
-	if err := os.Symlink(dir, dir+"/link"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(dir, dir+"/link"))
 	for _, tt := range []struct {
 		endpoint string
 		pinned   bool
@@ -100,8 +96,6 @@ func TestSameSocket(t *testing.T) {
 	} {
 		k := &Process{Pinned: tt.pinned, Endpoint: func() string { return dir + "/a.sock" }}
 		found := &settings{KubeletProcess: facts.KubeletProcess{Endpoint: tt.endpoint}}
-		if got := k.watched(t.Context(), found, tt.kubelets); got != tt.want {
-			t.Errorf("%+v: %t", tt, got)
-		}
+		check.Equal(t, k.watched(t.Context(), found, tt.kubelets), tt.want, "%+v", tt)
 	}
 }

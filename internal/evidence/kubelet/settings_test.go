@@ -26,12 +26,8 @@ func TestSettings(t *testing.T) {
 		"/etc/k/d/30.txt":    "nodeStatusUpdateFrequency: 50s\n",
 		"/etc/k/d/40.conf":   "nodeStatusUpdateFrequency: soon\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(root+file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(root+file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(root+file), 0o755))
+		must.Do(t, os.WriteFile(root+file, []byte(content), 0o600))
 	}
 	r := settingsReader{root: root}
 	got := r.read(t.Context(), 9, "kubelet", []string{"/usr/bin/kubelet", "--config=/etc/k/config.yaml", "--config-dir", "/etc/k/d", "--container-runtime-endpoint=unix:///b.sock", "--feature-gates=A=true,EventedPLEG=false", "--feature-gates=B=true", "--runtime-request-timeout=x"}).KubeletProcess

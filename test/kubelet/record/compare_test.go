@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/plegd/plegd/test/must"
 )
 
 var fault = time.Date(2026, 11, 22, 5, 0, 0, 0, time.UTC)
@@ -130,9 +132,7 @@ func TestSaveLoad(t *testing.T) {
 	dir := t.TempDir()
 	r := hang()
 	r.Kubelet, r.Run = "1.36", 1
-	if err := r.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Save(dir))
 	all, err := Load(dir)
 	if err != nil || len(all) != 1 || len(Compare(all[0]).Problems) > 0 {
 		t.Errorf("read %v, %v", all, err)
