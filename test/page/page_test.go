@@ -20,7 +20,6 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
-	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/lab"
 )
 
@@ -49,7 +48,9 @@ func TestFaultAndBack(t *testing.T) {
 	if text := b.text("body"); !strings.Contains(text, "list_containers unanswered") || !strings.Contains(text, "Look for a shim or a runc") {
 		t.Errorf("neither the evidence nor what to do is on the page:\n%s", text)
 	}
-	check.Equal(t, b.text("#spoken"), "degraded: "+listStall, "the text for a screen reader")
+	if got := b.text("#spoken"); got != "degraded: "+listStall {
+		t.Errorf("the text for a screen reader is %q", got)
+	}
 	first := b.text(".big")
 	b.await(`document.querySelector(".big").textContent !== `+fmt.Sprintf("%q", first), "true") // the countdown
 	b.await(`document.querySelectorAll("rect.now").length > 0`, "true")
@@ -61,12 +62,16 @@ func TestFaultAndBack(t *testing.T) {
 	b.shot("page-gone", firstScreen)
 	n.Start()
 	b.await(`document.querySelector("#stale").checkVisibility()`, "false")
-	check.Equal(t, b.evaluate(`document.querySelectorAll("rect.ended").length >= `+ended), "true", "the plot has lost the time before plegd was started again")
+	if got := b.evaluate(`document.querySelectorAll("rect.ended").length >= ` + ended); got != "true" {
+		t.Error("the plot has lost the time before plegd was started again")
+	}
 
 	n.Fail("")
 	b.await(verdict, "healthy "+well)
 	b.await(`document.querySelector("#incidents").closest("section").textContent.includes("`+listStall+`")`, "true")
-	check.Equal(t, b.evaluate(`window.mark + ", " + (document.activeElement === document.querySelector("footer a"))`), "same page, true", "the page was loaded again, or lost the focus")
+	if got := b.evaluate(`window.mark + ", " + (document.activeElement === document.querySelector("footer a"))`); got != "same page, true" {
+		t.Errorf("the page was loaded again, or lost the focus: %s", got)
+	}
 }
 
 // TestWithoutScripts: a browser that runs no scripts shows the same, and loads it again.
@@ -118,7 +123,9 @@ func TestKeyboardAndScreenReader(t *testing.T) {
 		}
 		seen[at] = true
 	}
-	check.Equal(t, len(seen), want, "places that Tab reaches: %v", seen)
+	if len(seen) != want {
+		t.Errorf("Tab reaches %d of %d: %v", len(seen), want, seen)
+	}
 }
 
 // stopShim starts a process that looks like the shim of one of the runtime's sandboxes, of
@@ -208,7 +215,9 @@ func TestPictures(t *testing.T) {
 		b.looks()
 		text := b.text("body")
 		for _, want := range []string{"NotReady for ", "by the model of the kubelet", "is no longer stopped", "What ended it", "What happened when", pid} {
-			check.Contains(t, text, want, "the incident's page")
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q on the incident's page:\n%s", want, text)
+			}
 		}
 	}
 	light.shot("incident", wholePage)
