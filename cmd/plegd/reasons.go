@@ -71,10 +71,18 @@ type reasonDocument struct {
 	NextLine   string           `json:"next_line"` // the same of what to do
 	Meaning    string           `json:"meaning"`
 	Evidence   string           `json:"evidence"`
+	Thresholds []threshold      `json:"thresholds"`
 	Next       string           `json:"next"`
 	Steps      []string         `json:"steps"`
 	Restart    string           `json:"restart"` // whether restarting the runtime helps
 	Runbook    string           `json:"runbook"`
+}
+
+// threshold is a number of a reason's evidence.
+type threshold struct {
+	What   string `json:"what"`
+	Value  string `json:"value"`
+	Source string `json:"source,omitempty"`
 }
 
 func reasonDocuments(table []health.Reason) []reasonDocument {
@@ -88,13 +96,18 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 			NextLine:   r.NextLine,
 			Meaning:    r.Meaning,
 			Evidence:   r.Evidence,
+			Thresholds: []threshold{},
 			Next:       health.Generic(r.Next),
 			Steps:      []string{},
 			Restart:    r.Restart,
 			Runbook:    "docs/reasons/" + r.ID + ".md",
 		})
+		last := &out[len(out)-1]
+		for _, t := range r.Thresholds() {
+			last.Thresholds = append(last.Thresholds, threshold{What: t.What, Value: t.Text(), Source: t.Source})
+		}
 		for _, s := range r.Steps {
-			out[len(out)-1].Steps = append(out[len(out)-1].Steps, health.Generic(s))
+			last.Steps = append(last.Steps, health.Generic(s))
 		}
 	}
 	return out

@@ -2,17 +2,14 @@ package facts
 
 import "fmt"
 
+// The free space and inodes below which a file system counts as full: the smaller of a number and a share, and at least a
+// number for a small file system, as a tmpfs is.
 const (
-	// fullBytes and fullShare are the free space below which a file system counts as full, the smaller of both: an
-	// image layer or the log of a pod no longer fits. minFullBytes is the least for a small one, as of a tmpfs.
-	fullBytes    = 64 << 20
-	fullShare    = 100
-	minFullBytes = 1 << 20
-	// fullInodes is the number of free inodes, and inodeShare the share, below which a file system has too few: a pod
-	// takes about 20, and a layer of an image thousands. minFullInodes is the least for a small one.
-	fullInodes    = 1000
-	inodeShare    = 100
-	minFullInodes = 32
+	FullBytes     = 64 << 20 // an image layer or the log of a pod no longer fits
+	FullShare     = 100      // one part in so many
+	MinFullBytes  = 1 << 20
+	FullInodes    = 1000 // a pod takes about 20, and a layer of an image thousands
+	MinFullInodes = 32
 	// StorageStill is the multiple of these limits above which a full file system counts as free again.
 	StorageStill = 2
 )
@@ -36,12 +33,12 @@ func (f *FileSystem) Lacks(times int64) bool {
 }
 
 func (f *FileSystem) lacksSpace(times int64) bool {
-	limit := max(minFullBytes, min(fullBytes, f.Bytes/fullShare))
+	limit := max(MinFullBytes, min(FullBytes, f.Bytes/FullShare))
 	return f.Bytes > 0 && f.FreeBytes < times*limit
 }
 
 func (f *FileSystem) lacksInodes(times int64) bool {
-	limit := max(minFullInodes, min(fullInodes, f.Inodes/inodeShare))
+	limit := max(MinFullInodes, min(FullInodes, f.Inodes/FullShare))
 	return f.Inodes > 0 && f.FreeInodes < times*limit
 }
 

@@ -16,7 +16,7 @@ type Page struct {
 	NextLine string
 	// Meaning is one sentence.
 	Meaning string
-	// Evidence is what the reason needs, with its thresholds.
+	// Evidence is what the reason needs; Thresholds has the numbers.
 	Evidence string
 	// Next is what to do next, in one line.
 	Next string
@@ -34,6 +34,7 @@ func parsePage(text string) Page {
 	sections := map[string]*string{"Meaning": &p.Meaning, "Evidence": &p.Evidence, "Next": &p.Next, "Restart": &p.Restart}
 	for _, part := range strings.Split(body, "\n## ")[1:] {
 		heading, content, _ := strings.Cut(part, "\n")
+		content, _, _ = strings.Cut(content, "\n|") // a table is the reason's Thresholds
 		if section := sections[heading]; section != nil {
 			*section = strings.Join(strings.Fields(content), " ")
 			continue
@@ -91,8 +92,11 @@ func (r *Reason) Text() string {
 	if r.CriticalWhile != nil {
 		severity += "; critical while calls fail, hang or take seconds"
 	}
-	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\nDoes restarting the runtime help? %s\n\nNext: %s\n", r.ID, severity,
-		r.Meaning, r.Evidence, r.Restart, r.Next)
+	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\n", r.ID, severity, r.Meaning, r.Evidence)
+	for _, t := range r.Thresholds() {
+		fmt.Fprintf(&b, "  %s: %s\n", t.What, t.Text())
+	}
+	fmt.Fprintf(&b, "Does restarting the runtime help? %s\n\nNext: %s\n", r.Restart, r.Next)
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, strings.ReplaceAll(s, "`", ""))
 	}

@@ -14,6 +14,8 @@ const (
 	leasePeriod       = 10400 * time.Millisecond
 	nodeMonitorPeriod = 5 * time.Second
 	nodeMonitorGrace  = 50 * time.Second
+	// PauseNoticed is the shortest pause of the node after which the node controller may have written Unknown.
+	PauseNoticed = nodeMonitorGrace - leasePeriod - writerSlack
 )
 
 // silentMessage is the message of a condition that the node controller has written.
@@ -22,7 +24,7 @@ const silentMessage = "Kubelet stopped posting node status."
 // graceWindow bounds when the node controller writes Unknown, for a kubelet that renewed its lease last between the two.
 func graceWindow(answered, silent time.Time) window {
 	return window{
-		earliest: answered.Add(nodeMonitorGrace - leasePeriod - writerSlack),
+		earliest: answered.Add(PauseNoticed),
 		latest:   silent.Add(nodeMonitorGrace + nodeMonitorPeriod + writerSlack),
 	}
 }
@@ -61,7 +63,7 @@ func (s State) public() string {
 
 // WokeLate returns the end of a pause in which the node controller may have written Unknown, zero for none.
 func WokeLate(f *facts.Facts) time.Time {
-	if f.Paused < nodeMonitorGrace-leasePeriod-writerSlack {
+	if f.Paused < PauseNoticed {
 		return time.Time{}
 	}
 	return f.Woke

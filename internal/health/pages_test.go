@@ -1,0 +1,30 @@
+package health_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/must"
+	"github.com/plegd/plegd/test/viewtest"
+)
+
+// TestThresholds: a page has the numbers of its reason, and each number is of a reason.
+func TestThresholds(t *testing.T) {
+	for _, r := range health.Reasons() {
+		var table strings.Builder
+		for i, n := range r.Thresholds() {
+			if i == 0 {
+				table.WriteString("\n|Threshold|Value|Source|\n|---|---|---|\n")
+			}
+			table.WriteString("|" + n.What + "|" + n.Text() + "|" + n.Source + "|\n")
+		}
+		file := viewtest.DocsDir + "reasons/" + r.ID + ".md"
+		page, err := os.ReadFile(file)
+		must.Do(t, err)
+		front, rest, _ := strings.Cut(string(page), "\n## Next\n")
+		prose, _, _ := strings.Cut(strings.TrimRight(front, "\n"), "\n\n|")
+		viewtest.Golden(t, file, prose+"\n"+table.String()+"\n## Next\n"+rest)
+	}
+}
