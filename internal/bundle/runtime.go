@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/stacks"
 )
@@ -103,10 +104,10 @@ func shimsText(ctx context.Context, table *proc.Table, listed []*cri.Entry) ([]b
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "PID STATE AGE PARENT ID POD CHILDREN")
 	err = eachProcess(ctx, table, func(p proc.Process) {
-		if p.Kind() != proc.KindShim {
+		if !family.NamedShim(p) {
 			return
 		}
-		id := p.ShimID(table.Args(p.ID()))
+		id := family.ShimID(p, table.Args(p.ID()))
 		pod, ok := pods[id]
 		if !ok {
 			pod = "in no list"

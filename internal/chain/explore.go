@@ -13,6 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -146,17 +147,17 @@ func (e *Explorer) shimOf(ctx context.Context, t *cri.Entry) (pid int, why strin
 	shims := 0
 	all := e.processes(ctx)
 	for _, p := range all.ByPID {
-		if p.Kind() != proc.KindShim {
+		if !e.isShim(ctx, p) {
 			continue
 		}
 		shims++
 		args := e.table.Args(p.ID())
 		// A shim that is being started has the same arguments for a moment, and the
 		// command that starts it too.
-		if len(args) == 0 || proc.IsShimCommand(args) {
+		if len(args) == 0 || family.IsShimCommand(args) {
 			continue
 		}
-		id := p.ShimID(args)
+		id := family.ShimID(p, args)
 		byID[id] = append(byID[id], p.PID)
 	}
 	found := byID[t.ID]

@@ -47,6 +47,7 @@ func TestMountOfRuntime(t *testing.T) {
 // TestShimOfTarget: the chain goes by the shim of the container before that of its
 // sandbox, with its id and pod, and names no idle one.
 func TestShimOfTarget(t *testing.T) {
+	const impostor = 12
 	for _, tt := range []struct {
 		name  string
 		shims map[int]string // the id in the arguments, by pid
@@ -55,6 +56,7 @@ func TestShimOfTarget(t *testing.T) {
 	}{
 		{"the sandbox's, as containerd", map[int]string{10: "s", 11: "other"}, 'T', 10},
 		{"the container's, as Docker", map[int]string{10: "s", 11: "c"}, 'T', 11},
+		{"another user's has its id, too", map[int]string{10: "s", impostor: "s"}, 'T', 10},
 		{"an idle one", map[int]string{10: "s"}, 'S', 0},
 		{"none", map[int]string{11: "other"}, 'T', 0},
 	} {
@@ -65,8 +67,9 @@ func TestShimOfTarget(t *testing.T) {
 		root := procTree(t, states)
 		for pid, id := range tt.shims {
 			evidencetest.WriteTree(t, root, map[string]string{
-				fmt.Sprintf("%d/stat", pid):    evidencetest.StatLine(pid, "containerd-shim", tt.state, 1, 100),
-				fmt.Sprintf("%d/cmdline", pid): "/usr/bin/containerd-shim-runc-v2\x00-id\x00" + id + "\x00",
+				fmt.Sprintf("%d/stat", pid):        evidencetest.StatLine(pid, "containerd-shim", tt.state, 1, 100),
+				fmt.Sprintf("%d/status", impostor): "Uid:\t1000\t0\t0\t0\nNSpid:\t7\n",
+				fmt.Sprintf("%d/cmdline", pid):     "/usr/bin/containerd-shim-runc-v2\x00-id\x00" + id + "\x00",
 			})
 		}
 		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s", PodNamespace: "ns", PodName: "pod", Name: "x"})

@@ -62,7 +62,7 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 	f.polledLease()
 	f.fileLocks(ctx)
 	f.queues(ctx)
-	if p.Kind() == proc.KindShim {
+	if e.isShim(ctx, p) {
 		f.helpers(ctx)
 	}
 	return f.result(ctx)

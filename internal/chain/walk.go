@@ -17,6 +17,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/proc"
 )
@@ -41,6 +42,7 @@ type Explorer struct {
 	procfs, sysfs string
 	ask           Asker
 	table         *proc.Table
+	members       *family.Members
 	tree          proc.CgroupTree
 
 	symptom Symptom // the present one
@@ -53,6 +55,7 @@ type Explorer struct {
 func New(table *proc.Table, sysfs string, ask Asker) *Explorer {
 	return &Explorer{
 		procfs: table.ProcFS, sysfs: sysfs, ask: ask, table: table, tree: proc.NewCgroupTree(table.ProcFS, sysfs),
+		members: family.NewMembers(table),
 	}
 }
 
@@ -127,7 +130,7 @@ func (e *Explorer) step(ctx context.Context, c *facts.Chain, p proc.Process, fir
 func (e *Explorer) linkOf(ctx context.Context, p proc.Process) facts.Link {
 	l := facts.Link{Kind: e.kindOf(ctx, p), Name: p.Comm, PID: p.PID}
 	if l.Kind == facts.KindShim {
-		l.RuntimeID = p.ShimID(e.table.Args(p.ID()))
+		l.RuntimeID = family.ShimID(p, e.table.Args(p.ID()))
 		if e.symptom.Pod != nil && l.RuntimeID != "" {
 			l.Pod = e.symptom.Pod(l.RuntimeID)
 		}
@@ -176,30 +179,35 @@ func (e *Explorer) processes(ctx context.Context) *proc.Processes {
 // runtime returns the process whose children are helpers, 0 while it is not known.
 func (e *Explorer) runtime() int { return cmp.Or(e.symptom.DaemonPID, e.symptom.RuntimePID) }
 
-// kindOf returns what a process is: a shim by its name; a helper where it descends from the
-// runtime or from a shim and shares its namespaces, or is an OCI runtime whose parent has
-// ended.
+// isShim reports whether a process is a shim or conmon of the runtime.
+func (e *Explorer) isShim(ctx context.Context, p proc.Process) bool {
+	return e.members.Shim(ctx, p, e.symptom.RuntimePID).Proven()
+}
+
+// kindOf returns what a process is to the runtime.
 func (e *Explorer) kindOf(ctx context.Context, p proc.Process) facts.LinkKind {
-	if p.Kind() == proc.KindShim {
+	if e.isShim(ctx, p) {
 		return facts.KindShim
 	}
-	all := e.processes(ctx)
-	child := p
-	helper := p.Kind() == proc.KindOCI
-	owner := 1
-	for _, pid := range all.Ancestors(p.PPID) {
-		parent := all.ByPID[pid]
-		if pid == e.runtime() || pid == e.symptom.RuntimePID || parent.Kind() == proc.KindShim {
-			helper = proc.IsHelper(child, parent, e.table.Args(child.ID()))
-			owner = pid
-			break
-		}
-		child = parent
-	}
-	if helper && proc.SharesNamespaces(e.procfs, p.PID, owner, "pid", "mnt") {
+	if e.isHelper(ctx, p) {
 		return facts.KindHelper
 	}
 	return facts.KindProcess
+}
+
+// isHelper reports whether a process is a helper of the runtime or of a shim from which it
+// descends, or an OCI runtime whose parent has ended.
+func (e *Explorer) isHelper(ctx context.Context, p proc.Process) bool {
+	all := e.processes(ctx)
+	top := p
+	for _, pid := range all.Ancestors(p.PPID) {
+		parent := all.ByPID[pid]
+		if pid == e.runtime() || pid == e.symptom.RuntimePID || e.isShim(ctx, parent) {
+			return e.members.Helper(ctx, p, top, parent).Proven()
+		}
+		top = parent
+	}
+	return e.members.Orphan(ctx, p).Proven()
 }
 
 // helpersOf returns the helpers that are children of a process and run for longer than

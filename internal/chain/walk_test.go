@@ -19,11 +19,12 @@ import (
 func procTree(t *testing.T, states map[int]byte) string {
 	t.Helper()
 	root := t.TempDir()
+	evidencetest.WriteTree(t, root, map[string]string{"1/stat": evidencetest.StatLine(1, "systemd", 'S', 0, 1)})
 	for pid, state := range states {
 		line := evidencetest.StatLine(pid, "thing", state, 1, 100)
 		evidencetest.WriteTree(t, root, map[string]string{
 			fmt.Sprintf("%d/stat", pid):                   line,
-			fmt.Sprintf("%d/status", pid):                 "TracerPid:\t0\n",
+			fmt.Sprintf("%d/status", pid):                 evidencetest.RootStatus + "TracerPid:\t0\n",
 			fmt.Sprintf("%d/cgroup", pid):                 "0::/\n",
 			fmt.Sprintf("%d/task/%d/stat", pid, pid):      line,
 			fmt.Sprintf("%d/task/%d/schedstat", pid, pid): "1 1 1\n",

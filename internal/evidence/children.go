@@ -31,16 +31,16 @@ type childrenSource struct {
 	socket  func() string
 	changes func() uint64
 
-	up    func() time.Duration
-	tree  proc.CgroupTree
-	since bounded.Since[stuckShim]
-	stuck map[stuckShim]time.Time // of the last sample, since when
-	turn  int                     // of the shim whose threads are read
+	up      func() time.Duration
+	tree    proc.CgroupTree
+	members *family.Members
+	since   bounded.Since[stuckShim]
+	stuck   map[stuckShim]time.Time // of the last sample, since when
+	turn    int                     // of the shim whose threads are read
 
 	runtime        int             // of this sample
 	all            *proc.Processes // from which shims and helpers are
 	shims, helpers []proc.Process
-	proven         map[proc.ID]bool // the shims that prove to be the runtime's
 	changed        uint64
 	unread         unread // by this sample
 }
@@ -54,7 +54,7 @@ type childrenSource struct {
 func newChildren(c *childrenSource) *Watch[facts.Children] {
 	c.up = proc.Uptime
 	c.tree = proc.NewCgroupTree(c.procfs, c.sysfs)
-	c.proven = map[proc.ID]bool{}
+	c.members = family.NewMembers(c.table)
 	c.unread = unread{}
 	return NewWatch(Spec[facts.Children]{
 		Name:  "children",
@@ -140,7 +140,7 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 	for i := 0; i < len(parents); i++ { // a helper has helpers
 		parent := parents[i]
 		for _, s := range c.all.Children(parent.PID) {
-			if c.isHelper(s, parent) {
+			if c.isProven(c.members.Helper(ctx, s, s, parent)) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
@@ -148,56 +148,24 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 	}
 }
 
-func (c *childrenSource) isHelper(s, parent proc.Process) bool {
-	if parent.PID != c.runtime && !proc.SharesNamespaces(c.procfs, s.PID, c.runtime, "pid", "mnt") {
-		return false
-	}
-	return proc.IsHelper(s, parent, c.table.Args(s.ID()))
-}
-
 // findShims finds the runtime's shims among the children of the runtime and its ancestors.
 func (c *childrenSource) findShims(ctx context.Context, runtime proc.Process) {
 	sockets := spellings(c.socket())
-	var claimed []proc.Process
+	c.shims = nil
 	for _, parent := range c.all.Ancestors(c.runtime) {
 		for _, s := range c.all.Children(parent) {
-			isShim := s.Kind() == proc.KindShim && s.PID != c.runtime
-			if isShim && family.Serves(runtime.Comm, sockets, s.Comm, c.table.Args(s.ID())) {
-				claimed = append(claimed, s)
+			isShim := family.NamedShim(s) && s.PID != c.runtime
+			if isShim && family.Serves(runtime.Comm, sockets, s.Comm, c.table.Args(s.ID())) && c.isProven(c.members.Shim(ctx, s, c.runtime)) {
+				c.shims = append(c.shims, s)
 			}
 		}
 	}
-	c.shims = c.proofs(ctx, claimed)
 }
 
-// proofs returns those of the processes that prove to be shims of the runtime. A proof counts
-// while the process lives.
-func (c *childrenSource) proofs(ctx context.Context, claimed []proc.Process) []proc.Process {
-	known := c.proven
-	c.proven = map[proc.ID]bool{}
-	var runtime proc.Identity // read for the first shim that is not known
-	var out []proc.Process
-	for _, s := range claimed {
-		isProven := known[s.ID()]
-		if !isProven && runtime.PID == 0 {
-			runtime, _ = c.table.Identify(ctx, c.runtime) // without it no shim is proven
-		}
-		if isProven || c.proves(ctx, s, runtime) {
-			c.proven[s.ID()] = true
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// proves reports whether a process proves to be a shim of the runtime.
-func (c *childrenSource) proves(ctx context.Context, s proc.Process, runtime proc.Identity) bool {
-	id, err := c.table.Identify(ctx, s.PID)
-	if err != nil {
-		return false
-	}
-	c.unread.add("shim users", id.Unread[proc.ProofUser])
-	return family.Shim(id, runtime).Proven()
+// isProven reports whether an answer is that a process belongs to the runtime.
+func (c *childrenSource) isProven(answer family.Answer) bool {
+	c.unread.add("users of shims", answer.Err)
+	return answer.Proven()
 }
 
 // stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
@@ -235,7 +203,7 @@ func (c *childrenSource) stuckShims(now time.Time) []facts.Child {
 			Comm:    s.Comm,
 			State:   known.state,
 			Since:   since,
-			Sandbox: s.ShimID(c.table.Args(known.id)),
+			Sandbox: family.ShimID(s, c.table.Args(known.id)),
 		})
 	}
 	return out

@@ -15,7 +15,8 @@ import (
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
-// TestShimProof: a stopped process that only has the name and the arguments of a shim is none.
+// TestShimProof: a stopped process that only has the name and the arguments of a shim is none, nor
+// is one with a helper's name a helper.
 func TestShimProof(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status string
@@ -31,9 +32,10 @@ func TestShimProof(t *testing.T) {
 		process(t, root, 1, 0, "systemd", 'S')
 		process(t, root, 100, 1, "containerd", 'S')
 		process(t, root, 201, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "0a1b", "-address", "/run/x.sock")
-		evidencetest.WriteTree(t, root, map[string]string{"201/status": tt.status})
+		process(t, root, 202, 100, "runc", 'S', "runc", "create", "id")
+		evidencetest.WriteTree(t, root, map[string]string{"201/status": tt.status, "202/status": tt.status})
 		w := childrenOf(root, t.TempDir(), 100)
-		if v := gatherChildren(t, w); len(v.Stuck) != tt.stuck || v.Shims != tt.stuck {
+		if v := gatherChildren(t, w); len(v.Stuck) != tt.stuck || v.Shims != tt.stuck || len(v.Old) != tt.stuck {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}

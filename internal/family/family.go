@@ -2,7 +2,7 @@
 // own process. A name alone proves nothing: each classification rests on the proofs of
 // proc.Identity, and an answer says which proof failed or could not be had.
 //
-// It reads nothing itself.
+// What it needs of the node it has from internal/proc.
 package family
 
 import (
@@ -18,6 +18,8 @@ import (
 type Answer struct {
 	// Refused is why the process does not have the role; "" where it has.
 	Refused string
+	// Err is why a proof that decides could not be read, nil where none could not.
+	Err error
 	// Unproven are the proofs that could not be read and that the answer does without.
 	Unproven []proc.Proof
 }
@@ -28,6 +30,9 @@ func (a Answer) Proven() bool { return a.Refused == "" }
 func refused(format string, args ...any) Answer {
 	return Answer{Refused: fmt.Sprintf(format, args...)}
 }
+
+// unproved is the answer where a proof that decides could not be read.
+func unproved(err error) Answer { return Answer{Refused: err.Error(), Err: err} }
 
 // kubelets are the executables of kubelets by the name of the process: a distribution's own
 // program has the kubelet built in.
@@ -48,15 +53,14 @@ var ownMounts = []string{"/podruntime/kubelet", "/system.slice/snap.microk8s.", 
 // its executable is a kubelet's, on the node's own file systems. The user and the cgroup must be
 // proven; other proofs are done without where the kernel denies them.
 func Kubelet(p, first proc.Identity) Answer {
-	exes := kubelets[p.Comm]
-	if exes == nil {
+	if !NamedKubelet(p.Process) {
 		return refused("%q is not the name of a kubelet", p.Comm)
 	}
 	if answer := ofNode(p, first); !answer.Proven() {
 		return answer
 	}
 	name := path.Base(strings.TrimSuffix(p.Exe, " (deleted)"))
-	if p.Exe != "" && !slices.Contains(exes, name) {
+	if p.Exe != "" && !slices.Contains(kubelets[p.Comm], name) {
 		return refused("its executable is %s", p.Exe)
 	}
 	private := p.MountNS != "" && first.MountNS != "" && p.MountNS != first.MountNS && !p.ExeOnNode

@@ -8,28 +8,6 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// Shim classifies a process that is a child of the runtime, or of a process from which the
-// runtime descends, as a shim or conmon of the runtime: it has the user of the runtime, root
-// outside of tests, and is in the runtime's user and pid namespace.
-func Shim(p, runtime proc.Identity) Answer {
-	if p.Kind() != proc.KindShim {
-		return refused("%q is not the name of a shim", p.Comm)
-	}
-	if err := p.Unread[proc.ProofUser]; err != nil {
-		return refused("its user could not be read (%s)", proc.OutcomeOf(err))
-	}
-	if !slices.Equal(p.UIDs, runtime.UIDs) {
-		return refused("it runs as uid %d, and the runtime does not", lowestUser(p.UIDs))
-	}
-	if differ(p.UserNS, runtime.UserNS) {
-		return refused("it is in another user namespace than the runtime")
-	}
-	if differ(p.PIDNS, runtime.PIDNS) || p.PIDDepth != runtime.PIDDepth {
-		return refused("it is in another pid namespace than the runtime")
-	}
-	return Answer{Unproven: unproven(p, proc.ProofUserNS, proc.ProofPIDNS)}
-}
-
 // Serves reports whether a shim or conmon is that of the runtime at a socket with these
 // names, by its arguments; one whose arguments are not known is not:
 //

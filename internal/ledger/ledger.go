@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/chain"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -53,7 +54,8 @@ type Options struct {
 type Ledger struct {
 	Options
 
-	owed map[identity]*obligation
+	members *family.Members
+	owed    map[identity]*obligation
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
 	ages    atomic.Pointer[map[string]time.Time]
@@ -105,6 +107,7 @@ func New(o Options) *Ledger {
 	}
 	return &Ledger{
 		Options: o,
+		members: family.NewMembers(o.Table),
 		owed:    map[identity]*obligation{},
 		settled: map[identity]bool{},
 	}

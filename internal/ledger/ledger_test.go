@@ -19,6 +19,7 @@ type process struct {
 	state       byte
 	exiting     bool
 	pending     string
+	uid         int
 }
 
 // node writes a /proc with a runtime, pid 10, a shim, pid 20, and processes of its container.
@@ -40,7 +41,7 @@ func node(t *testing.T, processes []process) string {
 		}
 		evidencetest.WriteTree(t, root, map[string]string{
 			fmt.Sprintf("%d/stat", p.pid):                     line,
-			fmt.Sprintf("%d/status", p.pid):                   "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
+			fmt.Sprintf("%d/status", p.pid):                   fmt.Sprintf("Uid:\t%d\t0\t0\t0\nNSpid:\t7\n", p.uid) + "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
 			fmt.Sprintf("%d/cgroup", p.pid):                   "0::/\n",
 			fmt.Sprintf("%d/task/%d/stat", p.pid, p.pid):      line,
 			fmt.Sprintf("%d/task/%d/schedstat", p.pid, p.pid): "1 1 1\n",
@@ -70,6 +71,10 @@ func TestKilled(t *testing.T) {
 			{pid: 32, parent: 31, comm: "worker", state: 'D', pending: kill},
 		}, 11 * time.Second, 32},
 		{"it ends in time", []process{{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none}}, 9 * time.Second, 0},
+		{"another user's shim", []process{
+			{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', uid: 1000},
+			{pid: 30, parent: 20, comm: "app", state: 'D', pending: kill},
+		}, time.Hour, 0},
 		{"somebody else's", []process{{pid: 30, parent: 1, comm: "app", state: 'D', pending: kill}}, time.Hour, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

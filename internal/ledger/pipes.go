@@ -87,7 +87,7 @@ func (p *pass) resolvePipe(ctx context.Context, o *obligation) {
 	for _, pid := range writers {
 		writer := all.ByPID[pid]
 		switch {
-		case slices.Contains(p.pids, pid) || pid == 1 || writer.Kind() == proc.KindShim:
+		case slices.Contains(p.pids, pid) || pid == 1 || p.isShim(ctx, writer):
 			p.settle(o)
 			return
 		case p.descends(all, pid):

@@ -22,7 +22,7 @@ func (p *pass) processes(ctx context.Context) {
 		if !candidate.Exiting && candidate.State != 'D' {
 			continue
 		}
-		shim := p.ownerOf(all, candidate)
+		shim := p.ownerOf(ctx, all, candidate)
 		if shim == 0 {
 			continue
 		}
@@ -37,13 +37,18 @@ func (p *pass) processes(ctx context.Context) {
 }
 
 // ownerOf returns the shim that a process descends from, 0 for none.
-func (p *pass) ownerOf(all *proc.Processes, process proc.Process) int {
+func (p *pass) ownerOf(ctx context.Context, all *proc.Processes, process proc.Process) int {
 	for _, pid := range all.Ancestors(process.PPID) {
-		if all.ByPID[pid].Kind() == proc.KindShim {
+		if p.isShim(ctx, all.ByPID[pid]) {
 			return pid
 		}
 	}
 	return 0
+}
+
+// isShim reports whether a process is a shim or conmon of the runtime.
+func (p *pass) isShim(ctx context.Context, process proc.Process) bool {
+	return p.members.Shim(ctx, process, p.pids[0]).Proven()
 }
 
 // isDying reports whether a process is ending, or has a SIGKILL that it does not get to.

@@ -48,17 +48,17 @@ func (p *pass) sockets(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	family := &family{pass: p}
+	owners := &owners{pass: p}
 	for _, s := range d.unread {
 		o := p.keepSocket(unreadBytes, s)
 		if o.waiter != 0 || p.isDue(o) {
-			p.resolveUnread(ctx, o, d.byInode[s.Peer], family)
+			p.resolveUnread(ctx, o, d.byInode[s.Peer], owners)
 		}
 	}
 	for _, s := range d.waiting {
 		o := p.keepSocket(unaccepted, s)
 		if o.waiter != 0 || p.isDue(o) {
-			p.resolveUnaccepted(ctx, o, family)
+			p.resolveUnaccepted(ctx, o, owners)
 		}
 	}
 }
@@ -70,7 +70,7 @@ func (p *pass) keepSocket(what kind, s proc.Socket) *obligation {
 
 // resolveUnread finds who has sent what is not read, and who does not read it. A server waits
 // for a client that reads late only when no more can be sent.
-func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Socket, family *family) {
+func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Socket, owners *owners) {
 	if proc.IsLogSocket(sender.Name) || proc.IsLogSocket(o.socket.Name) {
 		return
 	}
@@ -81,7 +81,7 @@ func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Soc
 		return
 	}
 	if o.waiter == 0 {
-		o.waiter = family.holder(sender.Inode)
+		o.waiter = owners.holder(ctx, sender.Inode)
 	}
 	if o.waiter == 0 {
 		return
@@ -93,21 +93,21 @@ func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Soc
 
 // resolveUnaccepted finds whose connections wait at a listener, and whose it is. That of the
 // runtime has a reason of its own.
-func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, family *family) {
+func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, owners *owners) {
 	if o.debtor == 0 {
 		p.resolveDebtor(ctx, o)
 	}
-	if slices.Contains(p.pids, o.debtor) || proc.IsLogSocket(o.socket.Name) || family.listeners >= maxListeners {
+	if slices.Contains(p.pids, o.debtor) || proc.IsLogSocket(o.socket.Name) || owners.listeners >= maxListeners {
 		o.waiter = 0
 		return
 	}
-	family.listeners++
+	owners.listeners++
 	clients, err := proc.Pending(ctx, o.socket)
 	if err != nil {
 		return
 	}
 	for _, client := range clients {
-		o.waiter = family.holder(client)
+		o.waiter = owners.holder(ctx, client)
 		if o.waiter != 0 {
 			break
 		}
@@ -119,7 +119,7 @@ func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, family *fam
 func (p *pass) resolveDebtor(ctx context.Context, o *obligation) {
 	holder, err := p.Table.Holder(ctx, o.socket.Inode)
 	o.debtor = holder.PID
-	if err != nil || holder.PID == o.waiter || holder.Kind() == proc.KindKubelet {
+	if err != nil || holder.PID == o.waiter || p.members.Kubelet(ctx, holder).Proven() {
 		o.debtor = 0
 	}
 }
@@ -128,19 +128,19 @@ func (p *pass) resolveDebtor(ctx context.Context, o *obligation) {
 // answers: the node resource interface does.
 func isPluginSocket(name string) bool { return slices.Contains(strings.Split(name, "/"), "nri") }
 
-// family finds the sockets of the runtime, the hops behind it and their shims. It reads the
+// owners finds the sockets of the runtime, the hops behind it and their shims. It reads the
 // descriptors once in a pass, and only when something is owed.
-type family struct {
+type owners struct {
 	*pass
 	holders   map[uint32]int
 	listeners int // whose queues have been read
 }
 
 // holder returns the process of the family that has a socket, 0 for none.
-func (f *family) holder(inode uint32) int {
+func (f *owners) holder(ctx context.Context, inode uint32) int {
 	if f.holders == nil {
 		f.holders = map[uint32]int{}
-		for _, pid := range append(f.shims(), f.pids...) {
+		for _, pid := range append(f.shims(ctx), f.pids...) {
 			inodes, _ := proc.SocketInodes(f.Table.ProcFS, pid) // one that is gone has none
 			for inode := range inodes {
 				f.holders[inode] = pid
@@ -151,13 +151,13 @@ func (f *family) holder(inode uint32) int {
 }
 
 // shims returns the shims of the node.
-func (f *family) shims() (out []int) {
-	all, err := f.Table.Processes(context.Background(), tableAge)
+func (f *owners) shims(ctx context.Context) (out []int) {
+	all, err := f.Table.Processes(ctx, tableAge)
 	if err != nil {
 		return nil
 	}
 	for _, s := range all.ByPID {
-		if s.Kind() == proc.KindShim {
+		if f.isShim(ctx, s) {
 			out = append(out, s.PID)
 		}
 	}

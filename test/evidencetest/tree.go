@@ -16,8 +16,8 @@ func StatLine(pid int, comm string, state byte, ppid int, start uint64) string {
 		"%d 3133440 418 18446744073709551615 0 0\n", pid, comm, state, ppid, start)
 }
 
-// rootStatus is the /proc/PID/status of a process of root's in the node's pid namespace.
-const rootStatus = "Uid:\t0\t0\t0\t0\nNSpid:\t7\n"
+// RootStatus is the /proc/PID/status of a process of root's in the node's pid namespace.
+const RootStatus = "Uid:\t0\t0\t0\t0\nNSpid:\t7\n"
 
 // WriteTree writes files below dir, by their paths. A process whose PID/stat is written is root's
 // unless its status says otherwise.
@@ -28,7 +28,7 @@ func WriteTree(tb testing.TB, dir string, files map[string]string) {
 		pid, isStat := strings.CutSuffix(name, "/stat")
 		status := pid + "/status"
 		if _, given := files[status]; isStat && !given && !strings.Contains(pid, "/") {
-			write(tb, filepath.Join(dir, status), rootStatus)
+			write(tb, filepath.Join(dir, status), RootStatus)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (pro
 	}
 	first, _ := k.Table.Identify(ctx, 1) // without it no process is proved
 	for _, p := range all.ByPID {
-		if p.Kind() != proc.KindKubelet || !proc.SharesNamespaces(k.ProcFS, p.PID, peer, "net") {
+		if !family.NamedKubelet(p) || !proc.SharesNamespace(k.ProcFS, p.PID, peer, "net") {
 			continue
 		}
 		id, err := k.Table.Identify(ctx, p.PID)

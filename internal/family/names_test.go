@@ -1,23 +1,20 @@
-package proc
+package family
 
 import (
-	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
-	"github.com/plegd/plegd/test/must"
 )
 
-func TestIsHelper(t *testing.T) {
+func TestEndsSoon(t *testing.T) {
 	const old, young = 1000, 5000
-	runtime, shim := Process{Comm: "containerd", Start: old}, Process{Comm: "containerd-shim", Start: old}
+	runtime, shim := proc.Process{Comm: "containerd", Start: old}, proc.Process{Comm: "containerd-shim", Start: old}
 	for name, tt := range map[string]struct {
 		comm   string
 		start  uint64
-		parent Process
+		parent proc.Process
 		args   []string
 		want   bool
 	}{
@@ -38,40 +35,13 @@ func TestIsHelper(t *testing.T) {
 		"a container yet to start":    {"runc:[2:INIT]", young, shim, nil, false},
 		"a decompressor":              {"unpigz", young, runtime, []string{"unpigz", "-d", "-c"}, false},
 		"an NRI plugin":               {"10-topology", young, runtime, []string{"/opt/nri/plugins/10-topology"}, false},
-		"dockerd's containerd":        {"containerd", young, Process{Comm: "dockerd"}, nil, false},
+		"dockerd's containerd":        {"containerd", young, proc.Process{Comm: "dockerd"}, nil, false},
 	} {
-		check.Equal(t, IsHelper(Process{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args), tt.want, "%s", name)
+		check.Equal(t, endsSoon(proc.Process{Comm: tt.comm, Start: tt.start}, tt.parent, tt.args), tt.want, "%s", name)
 	}
-	waits := Process{Comm: "containerd-shim", State: 'D', Start: old}
-	if !IsHelper(waits, shim, nil) || IsHelper(waits, runtime, nil) {
+	waits := proc.Process{Comm: "containerd-shim", State: 'D', Start: old}
+	if !endsSoon(waits, shim, nil) || endsSoon(waits, runtime, nil) {
 		t.Error("a shim's child that cannot begin its program is a helper, a shim of the runtime is none")
-	}
-}
-
-// TestSharesNamespaces: a process in a PID or mount namespace of its own is a
-// container's, under any name.
-func TestSharesNamespaces(t *testing.T) {
-	for name, tt := range map[string]struct {
-		flags uintptr
-		want  bool
-	}{
-		"the same":          {0, true},
-		"a PID namespace":   {syscall.CLONE_NEWPID, false},
-		"a mount namespace": {syscall.CLONE_NEWNS, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if os.Getuid() != 0 && tt.flags != 0 {
-				t.Skip("SKIPPED: not root")
-			}
-			cmd := exec.Command("sleep", "1000")
-			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: tt.flags}
-			must.Do(t, cmd.Start())
-			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-			check.Equal(t, SharesNamespaces("/proc", cmd.Process.Pid, os.Getpid(), "pid", "mnt"), tt.want, "shares namespaces")
-		})
-	}
-	if !SharesNamespaces(t.TempDir(), 1, 2, "pid") {
-		t.Error("what cannot be read is no difference")
 	}
 }
 
@@ -83,7 +53,7 @@ func FuzzShimID(f *testing.F) {
 	f.Add("conmon", "conmon\x00-c\x00\n\x1b[31m\x00-n\x00k8s_POD_")
 	f.Add("", "\x00\x00-\x00--")
 	f.Fuzz(func(t *testing.T, comm, line string) {
-		id := Process{Comm: comm}.ShimID(SplitArgs([]byte(line)))
+		id := ShimID(proc.Process{Comm: comm}, proc.SplitArgs([]byte(line)))
 		if strings.Trim(id, idChars) != "" || len(id) > 128 || !strings.Contains(line, id) {
 			t.Errorf("%q of %q", id, line)
 		}

@@ -1,0 +1,128 @@
+package family
+
+import (
+	"context"
+	"slices"
+
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// Members tells the shims and helpers of a runtime apart from other processes of their names. An
+// answer counts while the process lives under its name. For one goroutine.
+type Members struct {
+	table   *proc.Table
+	answers map[claim]Answer
+}
+
+// claim is that a process belongs to another one.
+type claim struct {
+	process proc.ID
+	comm    string
+	owner   int
+}
+
+// maxClaims bounds the remembered answers.
+const maxClaims = 4096
+
+// NewMembers returns the members of a table's processes.
+func NewMembers(table *proc.Table) *Members {
+	return &Members{table: table, answers: map[claim]Answer{}}
+}
+
+// Shim answers whether a process is a shim or conmon of the runtime with a pid.
+func (m *Members) Shim(ctx context.Context, p proc.Process, runtime int) Answer {
+	if !NamedShim(p) {
+		return refused("%q is not the name of a shim", p.Comm)
+	}
+	return m.prove(ctx, p, runtime, Shim)
+}
+
+// Kubelet answers whether a process is a kubelet of the node.
+func (m *Members) Kubelet(ctx context.Context, p proc.Process) Answer {
+	return m.prove(ctx, p, 1, Kubelet)
+}
+
+// Helper answers whether a process is a helper of its owner, the runtime or a shim: top is the
+// owner's child from which it descends, or the process itself.
+func (m *Members) Helper(ctx context.Context, p, top, owner proc.Process) Answer {
+	if !endsSoon(top, owner, m.table.Args(top.ID())) {
+		return refused("%q may run for long", top.Comm)
+	}
+	return m.prove(ctx, p, owner.PID, belongs)
+}
+
+// Orphan answers whether a process is an OCI runtime whose parent has ended: root's, on the
+// node's own file systems.
+func (m *Members) Orphan(ctx context.Context, p proc.Process) Answer {
+	if !IsOCI(p) {
+		return refused("%q is not the name of an OCI runtime", p.Comm)
+	}
+	return m.prove(ctx, p, 1, belongs)
+}
+
+// prove returns the answer for a process and its owner, as it was given before. Pid 1 stands for
+// an owner that is not known or has ended.
+func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func(p, owner proc.Identity) Answer) Answer {
+	question := claim{process: p.ID(), comm: p.Comm, owner: owner}
+	answer, found := m.answers[question]
+	if found {
+		return answer
+	}
+	id, err := m.table.Identify(ctx, p.PID)
+	if err != nil {
+		return unproved(err)
+	}
+	ownerID, err := m.table.Identify(ctx, max(owner, 1))
+	if err != nil {
+		ownerID, err = m.table.Identify(ctx, 1)
+	}
+	if err != nil {
+		return unproved(err)
+	}
+	if len(m.answers) >= maxClaims {
+		clear(m.answers)
+	}
+	m.answers[question] = ask(id, ownerID)
+	return m.answers[question]
+}
+
+// Shim answers whether a process is a shim or conmon of the runtime: it has the runtime's user,
+// root outside of tests, and is in its user and pid namespace. Its name and its parent are known.
+func Shim(p, runtime proc.Identity) Answer {
+	if err := p.Unread[proc.ProofUser]; err != nil {
+		return unproved(err)
+	}
+	if !slices.Equal(p.UIDs, runtime.UIDs) {
+		return refused("it runs as uid %d, and the runtime does not", lowestUser(p.UIDs))
+	}
+	if differ(p.UserNS, runtime.UserNS) {
+		return refused("it is in another user namespace than the runtime")
+	}
+	if differ(p.PIDNS, runtime.PIDNS) || p.PIDDepth != runtime.PIDDepth {
+		return refused("it is in another pid namespace than the runtime")
+	}
+	return Answer{Unproven: unproven(p, proc.ProofUserNS, proc.ProofPIDNS)}
+}
+
+// belongs answers whether a process is of the same user and in the same namespaces as its owner,
+// and no container's own process: without the mount namespace its cgroup shows that.
+func belongs(p, owner proc.Identity) Answer {
+	answer := Shim(p, owner)
+	if !answer.Proven() {
+		return answer
+	}
+	if p.MountNS != "" && owner.MountNS != "" {
+		if p.MountNS != owner.MountNS {
+			return refused("it is in another mount namespace than its parent")
+		}
+		return answer
+	}
+	err := p.Unread[proc.ProofCgroup]
+	if err != nil && proc.OutcomeOf(err) != proc.Absent {
+		return unproved(err)
+	}
+	if cgroup, found := containerCgroup(p.Cgroups, owner.Cgroups); found {
+		return refused("its cgroup %s is a container's", cgroup)
+	}
+	return answer
+}

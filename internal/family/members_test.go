@@ -1,0 +1,96 @@
+package family
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
+)
+
+// TestMembers: a process with a helper's or a shim's name that has another user or namespaces of
+// its own is none.
+func TestMembers(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: not root")
+	}
+	for name, tt := range map[string]struct {
+		attributes    syscall.SysProcAttr
+		shim, refused string
+	}{
+		"its own":           {},
+		"another user":      {syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}, "uid", "uid"},
+		"a PID namespace":   {syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}, "pid", "pid"},
+		"a mount namespace": {syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}, "", "mount"},
+		"a user namespace": {syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{HostID: 0, Size: 1}},
+		}, "user", "user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := proc.NewTable("/proc")
+			owner, err := table.Alive(os.Getpid())
+			must.Do(t, err)
+			m := NewMembers(table)
+			for _, program := range []string{"runc", "conmon"} {
+				p := startAs(t, table, program, tt.attributes)
+				answer, want := m.Helper(t.Context(), p, p, owner), tt.refused
+				if program == "conmon" {
+					answer, want = m.Shim(t.Context(), p, owner.PID), tt.shim
+				}
+				if answer.Proven() != (want == "") || !strings.Contains(answer.Refused, want) {
+					t.Errorf("%s: %+v", program, answer)
+				}
+			}
+		})
+	}
+}
+
+// startAs starts a process under a name.
+func startAs(t *testing.T, table *proc.Table, name string, attributes syscall.SysProcAttr) proc.Process {
+	t.Helper()
+	sleep, err := exec.LookPath("sleep")
+	must.Do(t, err)
+	program := filepath.Join(filepath.Dir(evidencetest.SocketPath(t)), name)
+	b, err := os.ReadFile(sleep)
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(program, b, 0o755)) //nolint:gosec // it is run
+	cmd := exec.Command(program, "1000")
+	cmd.SysProcAttr = &attributes
+	must.Do(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	p, err := table.Alive(cmd.Process.Pid)
+	must.Do(t, err)
+	return p
+}
+
+// TestBelongsDenied: where the namespaces may not be read, the cgroup shows a container's process.
+func TestBelongsDenied(t *testing.T) {
+	denied := &proc.ReadError{Path: "x", Outcome: proc.Denied}
+	for name, tt := range map[string]struct {
+		change func(p *proc.Identity)
+		want   bool
+	}{
+		"in the shim's cgroup":     {func(*proc.Identity) {}, true},
+		"in the shim's pod":        {func(p *proc.Identity) { p.Cgroups[""] += "/" + someID }, false},
+		"in another pod":           {func(p *proc.Identity) { p.Cgroups[""] = "/kubepods/" + somePod }, false},
+		"a cgroup that is hidden":  {func(p *proc.Identity) { p.Unread[proc.ProofCgroup] = denied }, false},
+		"a kernel without cgroups": {func(p *proc.Identity) { p.Cgroups, p.Unread[proc.ProofCgroup] = nil, proc.ErrGone }, true},
+		"another user":             {func(p *proc.Identity) { p.UIDs[1] = 7 }, false},
+	} {
+		shim := identity("conmon", "")
+		shim.Cgroups[""] = "/machine.slice/crio-conmon-1.scope"
+		p := identity("runc", "")
+		p.Cgroups[""] = shim.Cgroups[""]
+		p.MountNS, p.Unread[proc.ProofMountNS] = "", denied
+		tt.change(&p)
+		if answer := belongs(p, shim); answer.Proven() != tt.want {
+			t.Errorf("%s: %+v", name, answer)
+		}
+	}
+}
