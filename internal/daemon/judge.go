@@ -177,6 +177,7 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 		At:            t,
 		Facts:         f,
 		Previous:      last,
+		Held:          held,
 		Ready:         d.loop.Snapshot().Ready,
 	}
 	if held {

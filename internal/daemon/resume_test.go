@@ -7,6 +7,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/incident"
 )
 
 // TestRestartsWithinAFault: however often plegd restarts, a fault has one begin, a verdict that is never healthy, and a
@@ -62,6 +63,9 @@ func restartsWithin(t *testing.T, fault string, from, by float64) {
 		}
 	}
 	w.at(time.Since(w.t0) + 95*time.Second)
+	if different, judged := incident.Replay(recorded(t, dir)); len(different) > 0 || judged == 0 {
+		t.Errorf("of %d moments of the incident these are judged differently: %+v", judged, different)
+	}
 	if api := k.changes(); len(api) != 1 || api[0].Sub(began).Seconds() < from || api[0].Sub(began).Seconds() > by {
 		t.Errorf("the API changed at %v, %.1f to %.1f s after the fault is expected", api, from, by)
 	}

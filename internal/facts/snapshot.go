@@ -15,6 +15,8 @@ type Snapshot struct {
 	At            time.Time `json:"at"`            // the moment that the ages and countdowns belong to
 	Ready         bool      `json:"ready"`         // the first relist has been attempted
 	Verdict
+	// Held is true while the verdict before a pause or a restart of plegd is kept: it was not judged from these facts.
+	Held     bool     `json:"held,omitzero"`
 	Facts    Facts    `json:"facts"`
 	Previous *Verdict `json:"previous,omitzero"` // the verdict before this one. Only incidents keep it
 }

@@ -165,12 +165,12 @@ type Difference struct {
 
 // Replay judges the facts of each moment again, given the verdict that stood before
 // it. It returns the moments whose verdict differs in its state, its primary reason
-// or its active reasons, and the number of moments judged. Moments without facts are
-// skipped.
+// or its active reasons, and the number of moments judged. Moments without facts, and
+// those whose verdict was held, are skipped.
 func Replay(i *Incident) (different []Difference, judged int) {
 	for n := range i.Timeline {
 		s := i.Timeline[n].Snapshot
-		if s.At.IsZero() {
+		if s.At.IsZero() || s.Held {
 			continue
 		}
 		judged++
