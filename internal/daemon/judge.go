@@ -171,7 +171,7 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 		last = v
 		held = true
 	}
-	d.completeFacts(&f, t, held)
+	observed := d.completeFacts(&f, t, last, held)
 	s := &facts.Snapshot{
 		SchemaVersion: facts.SchemaVersion,
 		At:            t,
@@ -183,7 +183,7 @@ func (d *Daemon) judge(t time.Time) *facts.Snapshot {
 	if held {
 		s.Verdict = *last
 	} else {
-		s.Verdict = *health.Judge(&s.Facts, t, last)
+		s.Verdict = *observed.Judge()
 	}
 	d.keepCondition(s)
 	d.metrics.Observe(s)

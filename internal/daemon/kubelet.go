@@ -31,9 +31,9 @@ type kubeletModel struct {
 
 // completeFacts adds to the facts what depends on the node's kubelet: it takes over its
 // settings, and begins again when it has restarted. Until another one has begun its work the
-// model is that of the last kubelet, also where its process is gone. held keeps its last node
-// status: plegd was paused.
-func (d *Daemon) completeFacts(f *facts.Facts, t time.Time, held bool) {
+// model is that of the last kubelet, also where its process is gone. last is the last verdict. held
+// keeps its node status, as plegd was paused; then there is nothing to judge.
+func (d *Daemon) completeFacts(f *facts.Facts, t time.Time, last *facts.Verdict, held bool) (observed *health.Observed) {
 	k := &d.kubelet
 	d.addRestored(f)
 	process := f.Evidence.KubeletProcess
@@ -47,13 +47,15 @@ func (d *Daemon) completeFacts(f *facts.Facts, t time.Time, held bool) {
 	}
 	f.KubeletStarted = k.started
 	if k.status == nil || !held {
-		status, modelled := k.model.Observe(f, t, health.Observe(f, t))
+		observed = health.Observe(f, t, last)
+		status, modelled := k.model.Observe(f, t, observed.Observations)
 		k.status = &status
 		k.estimated = modelled
 	}
 	f.NodeStatus = k.status
 	f.Modelled.Estimated = k.estimated.Estimated
 	f.Modelled.LastSeenBefore136 = k.estimated.LastSeenBefore136
+	return observed
 }
 
 // addRestored adds the last relist before a restart of plegd, as long as there is no other.

@@ -12,13 +12,37 @@ import (
 	"github.com/plegd/plegd/internal/kubelet"
 )
 
-// Judge makes the verdict of the facts at a moment. previous is the verdict before it, nil for the first: it has since when
-// a state or a reason is active, and keeps a reason from flapping at its threshold.
-func Judge(f *facts.Facts, moment time.Time, previous *facts.Verdict) *facts.Verdict {
+// Observed is what the facts show at a moment. The model of the kubelet completes the facts by it before they are judged.
+type Observed struct {
+	kubelet.Observations
+	runtime *signals
+}
+
+// Observe reads the facts at a moment. previous is the verdict before it, nil for the first: it has since when a state or
+// a reason is active, and keeps a reason from flapping at its threshold.
+func Observe(f *facts.Facts, moment time.Time, previous *facts.Verdict) *Observed {
 	s := newSignals(f, moment, previous)
+	return &Observed{Observations: s.observations(), runtime: s}
+}
+
+// Judge makes the verdict of the facts at a moment, as they are.
+func Judge(f *facts.Facts, moment time.Time, previous *facts.Verdict) *facts.Verdict {
+	return Observe(f, moment, previous).Judge()
+}
+
+// Judge makes the verdict of the facts, which the model of the kubelet may have completed since Observe.
+func (o *Observed) Judge() *facts.Verdict {
+	s := o.runtime
+	f := s.f
+	moment := s.moment
+	previous := s.previous
+	s.kubelet = kubelet.Apply(f, moment)
+	s.starting = kubelet.Starting(f, moment, o.Observations)
 	sets := []*signals{s}
 	for i := range f.Evidence.Hops {
-		sets = append(sets, newSignals(f.At(f.Evidence.Hops[i].Socket), moment, previous))
+		hop := newSignals(f.At(f.Evidence.Hops[i].Socket), moment, previous)
+		hop.kubelet = s.kubelet
+		sets = append(sets, hop)
 	}
 	v := newVerdict(s)
 	if s.attempted {
@@ -37,7 +61,7 @@ func Judge(f *facts.Facts, moment time.Time, previous *facts.Verdict) *facts.Ver
 	if v.State == facts.StateUnknown {
 		v.NodeReady = previous == nil || previous.NodeReady // as it was last known
 	}
-	kubelet.Predict(v, f, moment, s.observations())
+	kubelet.Predict(v, f, moment, o.Observations)
 	v.Steps = stepsOf(v, f)
 	if previous != nil && previous.State == v.State {
 		v.Since = previous.Since

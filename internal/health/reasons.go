@@ -256,6 +256,7 @@ var table = withPages([]Reason{
 		CriticalWhile: func(s *signals) bool { return s.relistsSlow },
 		Match:         socketUnlinked,
 		OnHops:        true,
+		Suppresses:    []string{RuntimeSocketMissing},
 		Reads:         []string{"process", "queue", "listener"},
 	},
 	{
@@ -267,11 +268,12 @@ var table = withPages([]Reason{
 		Reads:    []string{"process", "queue", "listener"},
 	},
 	{
-		ID:       CRIPluginNotLoaded,
-		Layer:    LayerCalls,
-		Severity: facts.SeverityCritical,
-		Match:    pluginNotLoaded,
-		NodeNext: (*signals).pluginNext,
+		ID:         CRIPluginNotLoaded,
+		Layer:      LayerCalls,
+		Severity:   facts.SeverityCritical,
+		Match:      pluginNotLoaded,
+		NodeNext:   (*signals).pluginNext,
+		Suppresses: []string{CRIVersionUnsupported},
 	},
 	{
 		ID:       CRIVersionUnsupported,

@@ -20,7 +20,7 @@ func unsupported(s *signals) lines {
 	text := e.Text()
 	switch {
 	case e.Code == "Unimplemented":
-		if s.pluginMissing() || s.pluginUnasked() {
+		if s.pluginUnasked() {
 			return nil
 		}
 		return lines{text}

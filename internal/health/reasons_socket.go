@@ -34,7 +34,7 @@ func socketMissing(s *signals) (out lines) {
 			out.add("looked at %s", searched)
 		}
 		return out
-	case s.cause != facts.CauseMissing || s.listensUnlinked:
+	case s.cause != facts.CauseMissing:
 		return nil
 	case s.hidden:
 		out.add("%s listens there, and the path exists in its mounts: it is missing in plegd's own only",
@@ -57,7 +57,7 @@ func socketUnlinked(s *signals) lines {
 	switch {
 	case s.elsewhere != nil: // RuntimeSocketTakenOver
 		return nil
-	case s.listensUnlinked:
+	case s.listensWithoutFile():
 		return append(line("%s is alive and listens, but its socket's file is gone", s.process.Name()),
 			s.connectFails(facts.CauseMissing)...)
 	case foreign && s.age(failed) >= takeoverGracePeriod && !s.pathChanged():

@@ -23,8 +23,10 @@ type signals struct {
 	queue   *facts.Queue
 	node    *facts.Node
 
-	kubelet  kubelet.Rules // the kubelet's rules
-	starting bool          // no kubelet rule has timed out yet, and no success; false for a hop
+	// kubelet are the kubelet's rules; starting is true while none has timed out, without a success yet. Judge fills both
+	// in, as the model of the kubelet completes the facts first.
+	kubelet  kubelet.Rules
+	starting bool
 	// attempted is true once an endpoint was searched for and the first relist has ended, or hangs.
 	attempted bool
 
@@ -82,8 +84,6 @@ type signals struct {
 	// has closed its socket and does not end.
 	inheritor *facts.Process
 	lingering *facts.Process
-	// listensUnlinked is true if the runtime listens on a socket whose file is gone.
-	listensUnlinked bool
 
 	// queueDrains is true while the accept queue is draining, queueFull while it is full, notAccepting while a
 	// connection has waited to be accepted for queueWaits.
@@ -136,7 +136,6 @@ func newSignals(f *facts.Facts, moment time.Time, previous *facts.Verdict) *sign
 		cgroup:   cmp.Or(e.Cgroup, &facts.Cgroup{}),
 		queue:    cmp.Or(e.Queue, &facts.Queue{}),
 		node:     cmp.Or(e.Node, &facts.Node{CPUIdle: -1}),
-		kubelet:  kubelet.Apply(f, moment),
 	}
 	s.attempted = s.firstAttemptMade()
 	s.callsAnswered = lastAnswered(f.Calls)
@@ -159,7 +158,6 @@ func newRuntime(s *signals) {
 	s.callsSlow = s.runtimeSlow()
 	s.callsLate = s.runtimeLate()
 	s.fill()
-	s.starting = kubelet.Starting(s.f, s.moment, s.observations())
 }
 
 // newHop fills in the signals of a hop behind the runtime.
@@ -189,7 +187,6 @@ func (s *signals) fill() {
 	s.probeOutdated = s.probedEarlier()
 	s.inheritor = s.findInheritor()
 	s.lingering = s.findLingering()
-	s.listensUnlinked = s.listensWithoutFile()
 
 	s.queueDrains = s.age(s.queue.FellAt) <= queueFalls && s.queue.Length <= s.queue.Limit
 	s.queueFull = s.isQueueFull()
@@ -245,11 +242,6 @@ func (s *signals) ago(t time.Time) string { return facts.Seconds(s.age(t)) }
 // unanswered reports whether a call that began at start has had no answer for limit.
 func (s *signals) unanswered(start time.Time, limit time.Duration) bool {
 	return facts.Unanswered(start, s.moment, limit)
-}
-
-// Observe returns what the model of the kubelet reads beside the facts.
-func Observe(f *facts.Facts, moment time.Time) kubelet.Observations {
-	return newSignals(f, moment, nil).observations()
 }
 
 // observations returns what the model of the kubelet reads beside the facts.

@@ -46,7 +46,7 @@ func (n *silentKubelet) at(now time.Time, refused bool, change func(*facts.Facts
 	if change != nil {
 		change(&f)
 	}
-	status, modelled := n.writer.Observe(&f, now, health.Observe(&f, now))
+	status, modelled := n.writer.Observe(&f, now, health.Observe(&f, now, nil).Observations)
 	f.NodeStatus = &status
 	f.Modelled = modelled
 	n.previous = health.Judge(&f, now, n.previous)
@@ -223,7 +223,7 @@ func TestModel(t *testing.T) {
 			if tt.version != nil {
 				f.Version = *tt.version
 			}
-			ns, _ := writer.Observe(&f, now, health.Observe(&f, now))
+			ns, _ := writer.Observe(&f, now, health.Observe(&f, now, nil).Observations)
 			got := "Ready"
 			if ns.NotReady {
 				got = "NotReady "
@@ -281,7 +281,7 @@ func TestKubeletVersions(t *testing.T) {
 				if tt.seen > 0 {
 					f.Evidence.Kubelet.LastSeen = earlier(t0.Add(tt.seen), now)
 				}
-				ns, modelled := w.Observe(&f, now, health.Observe(&f, now))
+				ns, modelled := w.Observe(&f, now, health.Observe(&f, now, nil).Observations)
 				f.NodeStatus, f.Modelled = &ns, modelled
 				v := health.Judge(&f, now, nil)
 				fails = fails || !v.NodeReady
