@@ -167,15 +167,14 @@ pictures: build ## Take the pictures of the page in docs/pictures with a real br
 	SCREENSHOTS=$(CURDIR)/docs/pictures $(GO) test -C test/page -tags e2e -count=1 -timeout 10m -run TestPictures .
 
 .PHONY: fleet-rules
-fleet-rules: ## Evaluate every rule over 5,000 nodes in a real Prometheus and measure its CPU time
+fleet-rules: ## Evaluate every rule over 5,000 nodes in a real Prometheus, measure its CPU time, and write it into docs/results/fleet.md
 	@bash test/e2e/install-deps.sh
-	$(GO) test -tags e2e -count=1 -timeout 30m -run TestRulesCost -v ./test/observe
+	@bash bench/write.sh rules docs/results/fleet.md $(GO) test -tags e2e -count=1 -timeout 30m -run TestRulesCost -v ./test/observe
 
 .PHONY: e2e-fleet
 e2e-fleet: build ## Send a fleet's metrics by remote write from two Prometheus agents to a Prometheus with all rules, and write what it took into docs/results/fleet.md: make e2e-fleet [NODES=5000] [INTERVAL=60s] (12 GiB of memory)
 	@bash test/e2e/install-deps.sh observe
-	PLEGD_E2E_REPORT=$(CURDIR)/build/fleet.txt PLEGD_FLEET_NODES="$(or $(NODES),5000)" PLEGD_FLEET_INTERVAL="$(or $(INTERVAL),60s)" $(GO) test -tags e2e -count=1 -timeout 40m -v -run TestRemoteWrite ./test/observe
-	@{ echo "# A fleet"; echo; echo "Written by \`make e2e-fleet\`."; echo; sed -n 's/^./* &/p' build/fleet.txt; } >docs/results/fleet.md
+	@PLEGD_FLEET_NODES="$(or $(NODES),5000)" PLEGD_FLEET_INTERVAL="$(or $(INTERVAL),60s)" bash bench/write.sh remote-write docs/results/fleet.md $(GO) test -tags e2e -count=1 -timeout 40m -v -run TestRemoteWrite ./test/observe
 
 .PHONY: record-incidents
 record-incidents: build ## Make every fault and keep what plegd records of it in internal/health/testdata/incidents (root)

@@ -24,9 +24,10 @@ func newDrillCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drill REASON",
 		Short: "Send the alert of a reason to an Alertmanager, marked as a drill",
-		Long: `Posts the alert that plegd's rules send for this node if REASON has its usual
-severity: their labels and texts, drill="true", and a summary that begins with DRILL. The Alertmanager ends
-it after --for. Neither the runtime nor the daemon is asked or touched.
+		Long: `Posts the alert that plegd's rules would send for this node and REASON at its
+worst: their labels and texts, drill="true", and a summary that begins with
+DRILL. The Alertmanager ends it after --for. Neither the runtime nor the daemon
+is asked or touched.
 
 Exit status: 0 accepted, 1 not accepted, 4 wrong flag or argument`,
 		Example: `  plegd drill RuntimeFrozen --alertmanager=http://alertmanager:9093
@@ -58,7 +59,7 @@ Exit status: 0 accepted, 1 not accepted, 4 wrong flag or argument`,
 	fs.StringVar(&alertmanager, "alertmanager", "", "URL of the Alertmanager, as in http://HOST:9093")
 	fs.DurationVar(&length, "for", length, "time after which the alert ends")
 	fs.StringVar(&node, "node", "", "name of the node; empty: the host's name")
-	fs.StringVar(&name, "alert", "", "name of the alert, as in PLEGUnhealthy; empty: the one that the rules raise for the reason")
+	fs.StringVar(&name, "alert", "", "name of the alert, as in PLEGUnhealthy; empty: that of the reason at its worst")
 	fs.StringArrayVar(&labels, "label", nil, "a further label, NAME=VALUE, repeatable")
 	return cmd
 }

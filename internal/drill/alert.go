@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v2"
 
 	"github.com/plegd/plegd/deploy/prometheus"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 )
 
@@ -32,7 +33,7 @@ var classAlerts = map[string]string{
 type Options struct {
 	Reason health.Reason
 	Node   string
-	// Name is the alert's name; empty: the one that the rules raise for the reason.
+	// Name is the alert's name; empty: the one that the rules raise for the reason at its worst.
 	Name string
 	// Labels are added, and win.
 	Labels map[string]string
@@ -40,9 +41,9 @@ type Options struct {
 	For    time.Duration
 }
 
-// AlertName returns the name of the alert that the rules raise for a reason of its default
-// severity, "" if they raise none.
-func AlertName(r health.Reason) (string, error) {
+// AlertName returns the name of the alert that the rules raise for a reason of a severity, "" if
+// they raise none.
+func AlertName(reason string, severity facts.Severity) (string, error) {
 	var classes struct {
 		// Soon are the warnings that do not wait for a lasting one.
 		Soon []string `json:"soon"`
@@ -53,13 +54,13 @@ func AlertName(r health.Reason) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reasons.json: %w", err)
 	}
-	class, moved := classes.Reasons[r.ID]
-	switch {
-	case moved:
-	case r.Severity != "warning" || slices.Contains(classes.Soon, r.ID):
-		class = string(r.Severity)
-	default:
-		class = "lasting"
+	class, moved := classes.Reasons[reason]
+	if !moved {
+		class = string(severity)
+		lasts := severity == facts.SeverityWarning && !slices.Contains(classes.Soon, reason)
+		if lasts {
+			class = "lasting"
+		}
 	}
 	return classAlerts[class], nil
 }
@@ -69,7 +70,7 @@ func NewAlert(o Options) (Alert, error) {
 	name := o.Name
 	if name == "" {
 		var err error
-		name, err = AlertName(o.Reason)
+		name, err = AlertName(o.Reason.ID, o.Reason.Severities()[0])
 		if err != nil {
 			return Alert{}, err
 		}

@@ -35,13 +35,18 @@ func newAlert(t *testing.T, o Options) Alert {
 func TestAlert(t *testing.T) {
 	start := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
 	shim, _ := health.Lookup("ShimStuck")
-	a := newAlert(t, Options{Reason: shim, Node: "node-1", Labels: map[string]string{"cluster": "eu", "severity": "page"}, Start: start, For: time.Minute})
+	a := newAlert(t, Options{Reason: shim, Name: "PLEGReasonWarning", Node: "node-1", Labels: map[string]string{"cluster": "eu", "severity": "page"}, Start: start, For: time.Minute})
 	want := map[string]string{"alertname": "PLEGReasonWarning", "severity": "page", "cluster": "eu", "job": "plegd", "instance": "node-1:20290", "node": "node-1", "reason": "ShimStuck", "drill": "true"}
 	if !maps.Equal(a.Labels, want) || !a.EndsAt.Equal(start.Add(time.Minute)) {
 		t.Errorf("labels %v, want %v; it ends at %s", a.Labels, want, a.EndsAt)
 	}
 	if !strings.HasPrefix(a.Annotations["summary"], "DRILL: node-1: ShimStuck: ") || !strings.HasPrefix(a.Annotations["description"], "This is a drill: nothing is wrong with node-1. ") {
 		t.Errorf("texts %v", a.Annotations)
+	}
+	// What a reason raises at its worst.
+	frozen, _ := health.Lookup("RuntimeFrozen")
+	if name := newAlert(t, Options{Reason: frozen}).Labels["alertname"]; name != "PLEGReasonCritical" {
+		t.Errorf("RuntimeFrozen raises %s", name)
 	}
 	starting, _ := health.Lookup("Starting")
 	for _, o := range []Options{{Reason: shim, Name: "PLEGFleetFault"}, {Reason: starting}} {

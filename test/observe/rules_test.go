@@ -4,6 +4,8 @@ package observe
 
 import (
 	"bufio"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -38,7 +40,9 @@ func labels(name, values string) (out []string) {
 func TestRulesCost(t *testing.T) {
 	const limit = 5 * time.Second
 	end := time.Now().Truncate(2 * time.Hour)
-	p := filled(t, end, lab.Number(t, "PLEGD_FLEET_NODES", 5000))
+	nodes := lab.Number(t, "PLEGD_FLEET_NODES", 5000)
+	p := filled(t, end, nodes)
+	fmt.Printf("%s; Prometheus %s, %d nodes\n", time.Now().UTC().Format("2006-01-02"), version(t, p), nodes)
 	at := strconv.FormatInt(end.Add(-15*time.Second).Unix(), 10)
 	var sum time.Duration
 	for _, text := range withRules(t, "") {
@@ -63,11 +67,11 @@ func TestRulesCost(t *testing.T) {
 				}
 				group += least
 			}
-			t.Logf("%s: %.2f s of CPU time", g.Name, group.Seconds())
+			fmt.Printf("%-20s %5.2f s of CPU time\n", g.Name, group.Seconds())
 			sum += group
 		}
 	}
-	t.Logf("rules: one evaluation takes %.2f s of CPU time", sum.Seconds())
+	fmt.Printf("%-20s %5.2f s of CPU time\n", "all", sum.Seconds())
 	if sum > limit || sum == 0 {
 		t.Errorf("the rules take %s, more than %s, or nothing", sum, limit)
 	}
@@ -108,7 +112,8 @@ func writeNodes(w io.Writer, end time.Time, n int) {
 	each("pleg_primary_reason", broken, `,reason="RuntimeListStall"`)
 	each("pleg_culprit", broken, `,kind="helper",id="runc"`)
 	each("pleg_primary_reason_info", broken, `,reason="RuntimeListStall",cause="a list hangs",next="find the holder",culprit="helper runc"`)
-	for _, name := range []string{"pleg_primary_reason:active", "pleg_fault:labels", "pleg_fault:recent", "pleg_primary_reason:since"} {
+	each("instance:pleg_primary_reason:active", broken, `,reason="RuntimeListStall",severity="critical"`)
+	for _, name := range []string{"pleg_message:info", "pleg_fault:versions", "pleg_fault:labels", "pleg_fault:recent", "pleg_primary_reason:since"} {
 		each("instance:"+name, broken, `,reason="RuntimeListStall"`)
 	}
 }
@@ -131,6 +136,18 @@ func filled(t *testing.T, end time.Time, nodes int) *lab.Prometheus {
 	lab.Must(t, os.Remove(path))
 	return lab.NewPrometheus(t, lab.FreeAddress(t), map[string]string{"prometheus.yml": "global: {}\n"},
 		"--storage.tsdb.path="+data, "--storage.tsdb.retention.time=7d")
+}
+
+// version is the version of a Prometheus.
+func version(t *testing.T, p *lab.Prometheus) string {
+	t.Helper()
+	var answer struct{ Data struct{ Version string } }
+	code, body, err := lab.Get(http.DefaultClient, p.URL()+"/api/v1/status/buildinfo")
+	lab.Must(t, errors.Join(err, json.Unmarshal([]byte(body), &answer)))
+	if code != http.StatusOK {
+		t.Fatalf("buildinfo: %d %s", code, body)
+	}
+	return answer.Data.Version
 }
 
 // cpuTime is the CPU time of a process so far.
