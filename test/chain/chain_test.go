@@ -19,6 +19,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/waiting"
 )
 
 // want is the expected end of a chain: the pids in it, the kind and state of its last
@@ -134,26 +135,26 @@ func TestWaits(t *testing.T) {
 				t.Cleanup(func() { _ = unix.Unmount(paths[0], unix.MNT_DETACH) })
 				write(t, paths[0]+"/file", "")
 			}
-			var all []*process
+			var all []*waiting.Process
 			for _, text := range tt.processes {
 				args := paths
 				if tt.name == "tracer" && len(all) > 0 {
-					args = []string{strconv.Itoa(all[0].pid)}
+					args = []string{strconv.Itoa(all[0].PID)}
 				}
 				all = append(all, begin(t, text, args))
 			}
 			first := all[len(all)-1]
 			if tt.name != polledLease {
-				first.asleep(t)
+				first.Asleep(t)
 			}
 			if tt.name == "tracer" {
 				first = all[0]
 			}
-			all[0].endFirst(t)
-			w := want{pids: []int{first.pid}, state: facts.LinkAsleep}
+			all[0].EndFirst(t)
+			w := want{pids: []int{first.PID}, state: facts.LinkAsleep}
 			for _, i := range append(tt.through, tt.ends) {
 				if all[i] != first {
-					w.pids = append(w.pids, all[i].asleep(t).pid)
+					w.pids = append(w.pids, all[i].Asleep(t).PID)
 				}
 			}
 			if tt.state != "" {
@@ -162,30 +163,30 @@ func TestWaits(t *testing.T) {
 			if tt.unknown != "" {
 				w = want{pids: w.pids[:1], state: facts.LinkUnknown, unknown: tt.unknown}
 			}
-			c := walked(t, first.pid)
+			c := walked(t, first.PID)
 			if strings.Contains(c.Unknown, "listeners") {
 				t.Skip("SKIPPED: connections wait at another listener of this machine")
 			}
 			w.check(t, c)
-			few := unprivileged(t, first.pid)
+			few := unprivileged(t, first.PID)
 			if n := len(few.Links); few.Unknown == "" && (n != len(c.Links) || few.Links[n-1].State != c.Links[n-1].State) {
 				t.Error("without privilege another chain is found")
 			}
 			if tt.unknown == "" {
-				all[tt.ends].stop(t)
+				all[tt.ends].Stop(t)
 				w.state = facts.LinkStopped
-				w.check(t, walked(t, first.pid))
+				w.check(t, walked(t, first.PID))
 			}
 		})
 	}
 }
 
 // begin starts a process of the table.
-func begin(t *testing.T, text string, paths []string) *process {
+func begin(t *testing.T, text string, paths []string) *waiting.Process {
 	t.Helper()
 	mode, ok := strings.CutPrefix(text, "go ")
 	if !ok {
-		return perl(t, text, paths...)
+		return waiting.Perl(t, text, paths...)
 	}
 	mode, places, _ := strings.Cut(mode, " ")
 	args := paths
@@ -196,39 +197,39 @@ func begin(t *testing.T, text string, paths []string) *process {
 			args = append(args, paths[i])
 		}
 	}
-	return program(t, mode, args...)
+	return waiting.Program(t, mode, args...)
 }
 
 func TestLoop(t *testing.T) {
 	one, two := socketPath(t), socketPath(t)
-	a, b := perl(t, fmt.Sprintf(both, 0, 1), one, two), perl(t, fmt.Sprintf(both, 1, 0), one, two)
-	fmt.Fprintln(a.in)
-	fmt.Fprintln(b.in)
-	a.asleep(t)
-	b.asleep(t)
-	want{pids: []int{a.pid, b.pid}, state: facts.LinkLoop}.check(t, walked(t, a.pid))
+	a, b := waiting.Perl(t, fmt.Sprintf(both, 0, 1), one, two), waiting.Perl(t, fmt.Sprintf(both, 1, 0), one, two)
+	fmt.Fprintln(a.In)
+	fmt.Fprintln(b.In)
+	a.Asleep(t)
+	b.Asleep(t)
+	want{pids: []int{a.PID, b.PID}, state: facts.LinkLoop}.check(t, walked(t, a.PID))
 }
 
 // TestChildren: a process waits for a child, also for one that may not begin its program,
 // and one that has ended is its parent's.
 func TestChildren(t *testing.T) {
-	parent := perl(t, `if (!($p=fork)) { exec "sleep","1000" } print "ready\n"; waitpid($p,0)`).asleep(t)
-	child := childOf(t, parent.pid)
-	want{pids: []int{parent.pid, child}, state: facts.LinkAsleep, name: "sleep"}.check(t, walked(t, parent.pid))
+	parent := waiting.Perl(t, `if (!($p=fork)) { exec "sleep","1000" } print "ready\n"; waitpid($p,0)`).Asleep(t)
+	child := parent.Child(t).PID
+	want{pids: []int{parent.PID, child}, state: facts.LinkAsleep, name: "sleep"}.check(t, walked(t, parent.PID))
 	_ = unix.Kill(child, unix.SIGKILL)
 
-	parent = perl(t, `if (!($p=fork)) { exit } `+sleeps)
-	child = childOf(t, parent.pid)
-	eventually(t, func() bool { return strings.HasPrefix(state(child), "Z") })
-	want{pids: []int{child, parent.asleep(t).pid}, state: facts.LinkAsleep}.check(t, walked(t, child))
+	parent = waiting.Perl(t, `if (!($p=fork)) { exit } `+sleeps)
+	child = parent.Child(t).PID
+	waiting.Eventually(t, func() bool { return strings.HasPrefix(waiting.State(child), "Z") })
+	want{pids: []int{child, parent.Asleep(t).PID}, state: facts.LinkAsleep}.check(t, walked(t, child))
 
 	dir := filepath.Dir(socketPath(t))
 	run(t, "cp", "/bin/true", dir+"/true")
-	agent := program(t, "fanotify", dir)
-	parent = program(t, "vfork", dir+"/true").asleep(t)
-	agent.endFirst(t)
-	agent.stop(t)
-	want{pids: []int{parent.pid, childOf(t, parent.pid), agent.pid}, state: facts.LinkStopped}.check(t, walked(t, parent.pid))
+	agent := waiting.Program(t, "fanotify", dir)
+	parent = waiting.Program(t, "vfork", dir+"/true").Asleep(t)
+	agent.EndFirst(t)
+	agent.Stop(t)
+	want{pids: []int{parent.PID, parent.Child(t).PID, agent.PID}, state: facts.LinkStopped}.check(t, walked(t, parent.PID))
 }
 
 // TestPipeOfAHelper: a helper of many threads waits for the pipe that somebody else keeps open; one
@@ -239,20 +240,20 @@ func TestPipeOfAHelper(t *testing.T) {
 		lab.Must(t, err)
 		t.Cleanup(func() { _ = w.Close() })
 		reader := exec.Command("/proc/self/exe")
-		reader.Env = append(os.Environ(), modeEnv+"=pipe")
+		reader.Env = append(os.Environ(), waiting.ModeEnv+"=pipe")
 		reader.ExtraFiles = []*os.File{r}
-		helper := start(t, reader)
+		helper := waiting.Start(t, reader)
 		lab.Must(t, r.Close())
-		expected := want{pids: []int{helper.pid}, kind: facts.KindHelper, state: facts.LinkAsleep}
+		expected := want{pids: []int{helper.PID}, kind: facts.KindHelper, state: facts.LinkAsleep}
 		if !own {
 			writer := exec.Command("perl", "-e", `$|=1; print "ready\n"; sleep 1000`)
 			writer.ExtraFiles = []*os.File{w}
-			expected = want{pids: []int{helper.pid, start(t, writer).pid}, kind: facts.KindHelper, state: facts.LinkAsleep}
+			expected = want{pids: []int{helper.PID, waiting.Start(t, writer).PID}, kind: facts.KindHelper, state: facts.LinkAsleep}
 			lab.Must(t, w.Close())
 		}
-		helper.asleep(t)
+		helper.Asleep(t)
 		e := walk.New(proc.NewTable("/proc"), "/sys", nil)
-		expected.check(t, e.Explore(t.Context(), walk.Symptom{Symptom: facts.Symptom{Process: helper.pid}, RuntimePID: os.Getpid()}))
+		expected.check(t, e.Explore(t.Context(), walk.Symptom{Symptom: facts.Symptom{Process: helper.PID}, RuntimePID: os.Getpid()}))
 	}
 }
 
@@ -270,20 +271,20 @@ func TestGreedyClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := socketPath(t)
-			server := perl(t, accepts, path)
-			var clients []*process
+			server := waiting.Perl(t, accepts, path)
+			var clients []*waiting.Process
 			for _, n := range tt.clients {
-				clients = append(clients, perl(t, fmt.Sprintf(leaks, n), path))
+				clients = append(clients, waiting.Perl(t, fmt.Sprintf(leaks, n), path))
 			}
-			server.asleep(t)
+			server.Asleep(t)
 			w := walk.New(proc.NewTable("/proc"), "/sys", nil)
 			c := w.Explore(t.Context(), walk.Symptom{
-				Symptom: facts.Symptom{Process: server.pid},
-				Locked:  &facts.Process{PID: server.pid, Alive: true, OpenFDs: 24, MaxFDs: tt.limit},
+				Symptom: facts.Symptom{Process: server.PID},
+				Locked:  &facts.Process{PID: server.PID, Alive: true, OpenFDs: 24, MaxFDs: tt.limit},
 			})
-			culprit := server.pid
+			culprit := server.PID
 			if tt.named {
-				culprit = clients[0].pid
+				culprit = clients[0].PID
 			}
 			if c.Culprit() == nil || c.Culprit().PID != culprit {
 				t.Errorf("want pid %d: %s", culprit, text(c))
@@ -297,26 +298,26 @@ func TestGreedyClient(t *testing.T) {
 func TestThreadsOfOneMount(t *testing.T) {
 	dir := socketPath(t)
 	lab.Must(t, os.Mkdir(dir, 0o755))
-	server := program(t, "fuse", dir)
+	server := waiting.Program(t, "fuse", dir)
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
-	reader := program(t, "opens", dir)
-	server.endFirst(t)
-	reader.asleep(t)
-	want{pids: []int{reader.pid, server.pid}, state: facts.LinkAsleep}.check(t, walked(t, reader.pid))
+	reader := waiting.Program(t, "opens", dir)
+	server.EndFirst(t)
+	reader.Asleep(t)
+	want{pids: []int{reader.PID, server.PID}, state: facts.LinkAsleep}.check(t, walked(t, reader.PID))
 }
 
 // TestYoungChild: of a script that runs one short program after the other, the script is named.
 func TestYoungChild(t *testing.T) {
-	script := perl(t, `print "ready\n"; while (1) { system("sleep","1") }`)
+	script := waiting.Perl(t, `print "ready\n"; while (1) { system("sleep","1") }`)
 	began := time.Now()
-	eventually(t, func() bool {
-		child := childOf(t, script.pid)
+	waiting.Eventually(t, func() bool {
+		child := script.Child(t).PID
 		p, err := proc.ReadStat("/proc", child)
 		return err == nil && proc.StartedAt(time.Now(), proc.Uptime(), p.Start).After(began)
 	})
 	w := walk.New(proc.NewTable("/proc"), "/sys", nil)
-	c := w.Explore(t.Context(), walk.Symptom{Symptom: facts.Symptom{Process: script.pid, Since: began}})
-	if c.Culprit() == nil || c.Culprit().PID != script.pid || c.Unknown != "" {
+	c := w.Explore(t.Context(), walk.Symptom{Symptom: facts.Symptom{Process: script.PID, Since: began}})
+	if c.Culprit() == nil || c.Culprit().PID != script.PID || c.Unknown != "" {
 		t.Error(text(c))
 	}
 }
@@ -326,12 +327,12 @@ func TestYoungChild(t *testing.T) {
 func TestOpens(t *testing.T) {
 	path := socketPath(t)
 	lab.Must(t, unix.Mkfifo(path, 0o600))
-	for _, p := range []*process{
-		perl(t, `print "ready\n"; open(A,'<',$ARGV[0])`, path),
-		program(t, "open", path),
+	for _, p := range []*waiting.Process{
+		waiting.Perl(t, `print "ready\n"; open(A,'<',$ARGV[0])`, path),
+		waiting.Program(t, "open", path),
 	} {
-		p.asleep(t)
-		c := walked(t, p.pid)
+		p.Asleep(t)
+		c := walked(t, p.PID)
 		if len(c.Links) != 1 || c.Links[0].State != facts.LinkPeer || !strings.Contains(c.Links[0].Evidence, "opens a FIFO to read") {
 			t.Errorf("%+v", c)
 		}
@@ -340,32 +341,22 @@ func TestOpens(t *testing.T) {
 
 // TestSeccomp: a system call waits for the supervisor of its filter.
 func TestSeccomp(t *testing.T) {
-	supervisor := program(t, "supervise")
-	child := &process{pid: childOf(t, supervisor.pid)}
-	child.asleep(t)
-	want{pids: []int{child.pid, supervisor.pid}, state: facts.LinkAsleep}.check(t, walked(t, child.pid))
+	supervisor := waiting.Program(t, "supervise")
+	child := supervisor.Child(t)
+	child.Asleep(t)
+	want{pids: []int{child.PID, supervisor.PID}, state: facts.LinkAsleep}.check(t, walked(t, child.PID))
 }
 
 func TestHostile(t *testing.T) {
-	p := perl(t, `open(C,'>',"/proc/self/comm"); print C "a\x1b[31m)\nS 1"; close C; `+sleeps)
-	p.stop(t)
-	c := walked(t, p.pid)
+	p := waiting.Perl(t, `open(C,'>',"/proc/self/comm"); print C "a\x1b[31m)\nS 1"; close C; `+sleeps)
+	p.Stop(t)
+	c := walked(t, p.PID)
 	if len(c.Links) != 1 || strings.ContainsAny(c.Links[0].Name, "\x1b\n") || c.Links[0].State != facts.LinkStopped {
 		t.Errorf("%+v", c)
 	}
 	if c := walked(t, 1<<22-1); c.Unknown == "" || len(c.Links) != 0 {
 		t.Error("a process that is not there")
 	}
-}
-
-func childOf(t *testing.T, pid int) (child int) {
-	t.Helper()
-	eventually(t, func() bool {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-		child, _ = strconv.Atoi(strings.TrimSpace(string(b)))
-		return child != 0
-	})
-	return child
 }
 
 func write(t *testing.T, file, value string) {

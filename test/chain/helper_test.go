@@ -3,11 +3,9 @@
 package chain
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,113 +13,37 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	walk "github.com/plegd/plegd/internal/chain"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/waiting"
 )
-
-// modeEnv says what this program is to be instead of the tests.
-const modeEnv = "PLEGD_CHAIN_MODE"
 
 // TestMain runs the tests, or is one of the processes that they start.
 func TestMain(m *testing.M) {
-	if mode := os.Getenv(modeEnv); mode != "" {
-		if err := helper(mode, os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, mode, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if os.Getenv(waiting.ModeEnv) == walkMode {
+		os.Exit(walkMain(os.Args[1]))
 	}
+	waiting.Main()
 	os.Exit(m.Run())
 }
 
-// process is one that a test started.
-type process struct {
-	pid int
-	in  io.WriteCloser
-	out *bufio.Reader
-}
+// walkMode walks from a process and prints the chain: the walk of an unprivileged process.
+const walkMode = "walk"
 
-// start starts a process that says "ready" when it is, and ends it with the test.
-func start(t *testing.T, cmd *exec.Cmd) *process {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	lab.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	lab.Must(t, err)
-	cmd.Stderr = os.Stderr
-	lab.Must(t, cmd.Start())
-	p := &process{pid: cmd.Process.Pid, in: in, out: bufio.NewReader(out)}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	if line, err := p.out.ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("%s says %q, %v", cmd, line, err)
+func walkMain(arg string) int {
+	pid, err := strconv.Atoi(arg)
+	if err == nil {
+		w := walk.New(proc.NewTable("/proc"), "/sys", nil)
+		err = json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid))
 	}
-	return p
-}
-
-// perl starts a process of one thread. After "ready" it blocks in the rest of the script.
-func perl(t *testing.T, script string, args ...string) *process {
-	t.Helper()
-	return start(t, exec.Command("perl", append([]string{"-MSocket", "-MFcntl=:DEFAULT,:flock", "-e", "$|=1; " + script, "--"}, args...)...))
-}
-
-// program starts this program as something else.
-func program(t *testing.T, mode string, args ...string) *process {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), modeEnv+"="+mode)
-	return start(t, cmd)
-}
-
-// endFirst ends a process before those that a test has started until now: what waits for
-// its answer cannot be ended before.
-func (p *process) endFirst(t *testing.T) { t.Cleanup(func() { _ = unix.Kill(p.pid, unix.SIGKILL) }) }
-
-func (p *process) stop(t *testing.T) {
-	t.Helper()
-	lab.Must(t, unix.Kill(p.pid, unix.SIGSTOP))
-	eventually(t, func() bool { return strings.HasPrefix(state(p.pid), "T") })
-}
-
-func state(pid int) string {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return strings.TrimSpace(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-}
-
-// asleep waits until a process has done its work and sleeps.
-func (p *process) asleep(t *testing.T) *process {
-	t.Helper()
-	same := 0
-	before := ""
-	eventually(t, func() bool {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", p.pid))
-		if string(b) == before && !strings.HasPrefix(state(p.pid), "R") {
-			same++
-		} else {
-			same = 0
-		}
-		before = string(b)
-		return same >= 5
-	})
-	return p
-}
-
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	lab.Eventually(t, 15*time.Second, "it comes to be", func() error {
-		if !ok() {
-			return errors.New("not yet")
-		}
-		return nil
-	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // socketPath returns a path that is short enough for a socket, which anybody may
@@ -163,7 +85,7 @@ func unprivileged(t *testing.T, pid int) (c facts.Chain) {
 	lab.Must(t, os.WriteFile(exe, self, 0o755))
 	lab.Must(t, os.Chmod(filepath.Dir(exe), 0o755))
 	cmd := exec.Command(exe, strconv.Itoa(pid))
-	cmd.Env = append(os.Environ(), modeEnv+"=walk")
+	cmd.Env = append(os.Environ(), waiting.ModeEnv+"="+walkMode)
 	cmd.Dir = "/"
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

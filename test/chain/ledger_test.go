@@ -17,6 +17,7 @@ import (
 	"github.com/plegd/plegd/internal/ledger"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/lab/waiting"
 )
 
 // The runtime of these tests listens at the first path, accepts two connections and sends what its
@@ -69,19 +70,19 @@ func TestObligations(t *testing.T) {
 			if !tt.known {
 				l.Pass(t.Context())
 			}
-			var runtime, peer *process
+			var runtime, peer *waiting.Process
 			if strings.Contains(tt.peer, "listen") {
-				peer = perl(t, tt.peer, paths...)
-				runtime = perl(t, tt.runtime, paths...).asleep(t)
+				peer = waiting.Perl(t, tt.peer, paths...)
+				runtime = waiting.Perl(t, tt.runtime, paths...).Asleep(t)
 			} else {
-				runtime = perl(t, tt.runtime, paths...)
-				peer = perl(t, tt.peer, paths...)
-				runtime.asleep(t)
+				runtime = waiting.Perl(t, tt.runtime, paths...)
+				peer = waiting.Perl(t, tt.peer, paths...)
+				runtime.Asleep(t)
 			}
 			if tt.stops {
-				peer.stop(t)
+				peer.Stop(t)
 			}
-			b.pid = runtime.pid
+			b.pid = runtime.PID
 			l.Pass(t.Context())
 			b.now = b.now.Add(tt.later)
 			if tt.restarts {
@@ -89,7 +90,7 @@ func TestObligations(t *testing.T) {
 				b.begun = l.Ages()
 				l = b.ledger()
 			}
-			checkFinding(t, l.Pass(t.Context()).Findings, tt.reason, peer.pid)
+			checkFinding(t, l.Pass(t.Context()).Findings, tt.reason, peer.PID)
 		})
 	}
 }
@@ -149,10 +150,10 @@ func TestPipesOfStrangers(t *testing.T) {
 				_ = cmd.Wait()
 			})
 			var pid int
-			eventually(t, func() bool {
+			waiting.Eventually(t, func() bool {
 				content, _ := os.ReadFile(file)
 				pid, _ = strconv.Atoi(strings.TrimSpace(string(content)))
-				return pid != 0 && (pid == cmd.Process.Pid || strings.HasPrefix(state(cmd.Process.Pid), "Z"))
+				return pid != 0 && (pid == cmd.Process.Pid || strings.HasPrefix(waiting.State(cmd.Process.Pid), "Z"))
 			})
 			t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGKILL) })
 			if !tt.own {

@@ -14,6 +14,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/runtime"
+	"github.com/plegd/plegd/test/lab/waiting"
 )
 
 // fault is a row of the table: the injected fault, and the verdict that plegd must reach.
@@ -128,6 +129,14 @@ func newBench(t *testing.T, f *fault) *bench {
 		f.prepare(b)
 	}
 	return b
+}
+
+// helper starts a process of a fault, and returns what ends it.
+func (b *bench) helper(mode, argument string) (end func()) {
+	b.t.Helper()
+	p := waiting.Program(b.t, mode, argument)
+	b.other = p.PID
+	return p.End
 }
 
 // failpoints replaces the failpoints of `plegd simulate`, and returns what removes them.

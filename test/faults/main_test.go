@@ -16,6 +16,7 @@ import (
 
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/runtime"
+	"github.com/plegd/plegd/test/lab/waiting"
 	"github.com/plegd/plegd/test/results"
 )
 
@@ -29,9 +30,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if helper := os.Getenv(helperEnv); helper != "" {
-		os.Exit(helperMain(helper))
-	}
+	waiting.Main()
 	commit()
 	code := lab.Main(m)
 	tableMu.Lock()

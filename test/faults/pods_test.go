@@ -234,7 +234,6 @@ var podFaults = []fault{
 		limit: 40 * time.Second, options: runtime.ContainerdOptions{RuncHangsOn: "nothing"},
 		make: func(b *bench) func() {
 			end := b.helper("fanotify", b.file("bin"))
-			time.Sleep(time.Second)
 			wait := b.startHostPod()
 			return inTurn(end, wait)
 		},

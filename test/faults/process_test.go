@@ -127,7 +127,6 @@ var processFaults = []fault{
 		onTheWay: []string{health.AcceptStalled, health.RuntimeUnresponsive}, onTheWayBack: append([]string{health.AcceptStalled}, starting...),
 		make: func(b *bench) func() {
 			end := b.helper("inherit", fmt.Sprint(b.Pid()))
-			time.Sleep(time.Second)
 			b.injected = time.Now()
 			b.Kill()
 			return inTurn(end, b.Start)

@@ -1,33 +1,29 @@
 //go:build e2e
 
-package chain
+package waiting
 
 import (
-	"context"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
-	walk "github.com/plegd/plegd/internal/chain"
-	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
 )
 
 func ready() { fmt.Println("ready") }
 
-// helper is a process with several threads, as every Go program has.
-func helper(mode string, args []string) error {
+// run runs a mode: a process with several threads, as every Go program has.
+func run(mode string, args []string) error {
 	switch mode {
 	case "trace":
 		return lab.TraceAll(args[0], ready)
@@ -99,15 +95,34 @@ func helper(mode string, args []string) error {
 		return terminal(args[0])
 	case "supervise":
 		return supervise()
-	case "walk": // what somebody without privilege sees
-		pid, err := strconv.Atoi(args[0])
-		if err != nil {
-			return err
-		}
-		w := walk.New(proc.NewTable("/proc"), "/sys", nil)
-		return json.NewEncoder(os.Stdout).Encode(w.Process(context.Background(), pid))
+	case "inherit": // holds the listening socket of a process
+		return inherit(args[0])
 	}
 	return fmt.Errorf("unknown mode")
+}
+
+// inherit takes the listening socket of a process with a path, as a child that it has
+// started has it, and keeps it.
+func inherit(pid string) error {
+	var n int
+	if _, err := fmt.Sscan(pid, &n); err != nil {
+		return err
+	}
+	pidfd, err := unix.PidfdOpen(n, 0)
+	for fd := 0; err == nil && fd < 256; fd++ {
+		own, getErr := unix.PidfdGetfd(pidfd, fd, 0)
+		if getErr != nil {
+			continue
+		}
+		address, nameErr := unix.Getsockname(own)
+		listens, _ := unix.GetsockoptInt(own, unix.SOL_SOCKET, unix.SO_ACCEPTCONN)
+		if path, ok := address.(*unix.SockaddrUnix); nameErr != nil || !ok || listens == 0 || strings.HasSuffix(path.Name, ".ttrpc") {
+			_ = unix.Close(own)
+		}
+	}
+	ready()
+	time.Sleep(time.Hour)
+	return err
 }
 
 // threads makes some threads that wait.
