@@ -353,8 +353,9 @@ func (b *bench) holdList() (end func()) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	wait := inBackground(func() {
-		for ctx.Err() == nil {
-			_ = b.victim.UpdateResources(ctx)
+		var err error
+		for ctx.Err() == nil && status.Code(err) != codes.Unavailable { // after a restart it would hang again
+			err = b.victim.UpdateResources(ctx)
 		}
 	})
 	end = func() {

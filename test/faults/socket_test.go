@@ -41,7 +41,10 @@ var socketFaults = []fault{
 		make: func(b *bench) func() {
 			kept := b.socket + ".kept"
 			b.must(os.Rename(b.socket, kept))
-			return func() { _ = os.Rename(kept, b.socket) } // a restart has made another
+			return func() {
+				_ = os.Link(kept, b.socket) // not over the one that a restart has made
+				_ = os.Remove(kept)
+			}
 		},
 	},
 	{

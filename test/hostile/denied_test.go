@@ -54,6 +54,7 @@ func TestDenied(t *testing.T) {
 	}
 	for name, tt := range cases {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, denials)
 			t.Parallel()
 			p, rt := startDenied(t, tt.deny)
 			simulate(t, "failpoints", "--socket="+rt.socket, "ListContainers=hang")
@@ -79,7 +80,7 @@ type simulated struct {
 }
 
 // startDenied starts a runtime, and plegd beside the node's /proc by a command that denies it
-// something. The command's first argument is a directory, where /proc may be mounted.
+// something; nil for none. The command's first argument is a directory, where /proc may be mounted.
 func startDenied(t *testing.T, deny []string) (*plegd, simulated) {
 	t.Helper()
 	dir := lab.Dir(t)
@@ -88,11 +89,14 @@ func startDenied(t *testing.T, deny []string) (*plegd, simulated) {
 	lab.StartCommand(t, rt.cmd)
 	procfs := filepath.Join(dir, "mounted")
 	lab.Must(t, os.Mkdir(procfs, 0o755))
-	used := procfs
-	if deny[0] != "unshare" {
-		used = "/proc"
+	used := "/proc"
+	if len(deny) > 0 && deny[0] == "unshare" {
+		used = procfs
 	}
 	p := start(t, rt.socket, prepared(func(c *exec.Cmd) {
+		if len(deny) == 0 {
+			return
+		}
 		program, err := exec.LookPath(deny[0])
 		lab.Must(t, err)
 		c.Args = append(append(slices.Clone(deny), procfs, c.Path), c.Args[1:]...)

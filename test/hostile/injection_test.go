@@ -35,6 +35,7 @@ var evil = []string{
 // TestInjection puts hostile texts wherever a runtime may put a text, and looks
 // at everything that plegd shows.
 func TestInjection(t *testing.T) {
+	countAttack(t, lists)
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 0)
 	for i, text := range evil {

@@ -23,7 +23,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(denyLinksEnv) != "" {
 		panic(denyLinksMain()) // returns only where it fails
 	}
-	os.Exit(lab.Main(m))
+	code := lab.Main(m)
+	printCounts()
+	os.Exit(code)
 }
 
 // Limits of plegd's resources in every test.

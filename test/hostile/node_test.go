@@ -36,10 +36,12 @@ func TestStateDirectory(t *testing.T) {
 	}{
 		"missing, and cannot be made": {nil, cannot},
 		"a file":                      {func(t *testing.T, dir string) { lab.Must(t, os.Remove(dir)); write(t, dir, "") }, cannot},
+		"full":                        {fill, cannot},
 		"with a directory in the way": {func(t *testing.T, dir string) { write(t, dir+"/draft.tmp/x", "") }, cannot},
 		"writable by others":          {func(t *testing.T, dir string) { lab.Must(t, os.Chmod(dir, 0o777)) }, cannot},
 	} {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, files)
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			dir := filepath.Join(lab.Dir(t), "state")
@@ -57,6 +59,15 @@ func TestStateDirectory(t *testing.T) {
 			check.Equal(t, strings.Count(p.log(), tt.said), 1, "lines of the log with %q", tt.said)
 		})
 	}
+}
+
+// fill mounts a file system without space at a path.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	lab.RequireRoot(t)
+	lab.Must(t, unix.Mount("plegd", dir, "tmpfs", 0, "size=16k,mode=755"))
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	lab.Must(t, os.WriteFile(dir+"/other", make([]byte, 16<<10), 0o600))
 }
 
 // fifo puts a FIFO at a path.
@@ -87,6 +98,7 @@ func TestProc(t *testing.T) {
 		"are empty": func(t *testing.T, path string) { write(t, path, "") },
 	} {
 		t.Run("they "+name, func(t *testing.T) {
+			countAttack(t, brokeNode)
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			proc := filepath.Join(lab.Dir(t), "proc")
@@ -113,6 +125,7 @@ func (p *plegd) limit(resource int, cur, max uint64) {
 // TestDescriptorsUsedUp leaves plegd without a descriptor. Its open connections continue,
 // and the others are opened as soon as they can be.
 func TestDescriptorsUsedUp(t *testing.T) {
+	countAttack(t, brokeNode)
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, lab.PlegdOptions{})
@@ -157,6 +170,7 @@ func TestPlegd(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, brokeNode)
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			p := start(t, socket, tt.options)
@@ -173,6 +187,7 @@ func TestPlegd(t *testing.T) {
 // answer: several times as many as plegd serves at once, each for seconds. Other clients
 // are still answered.
 func TestClients(t *testing.T) {
+	countAttack(t, clients)
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 20)
 	p := start(t, socket, lab.PlegdOptions{})
@@ -223,6 +238,7 @@ func TestClients(t *testing.T) {
 
 // TestLogReader: the log's reader reads nothing, and then is gone.
 func TestLogReader(t *testing.T) {
+	countAttack(t, brokeNode)
 	t.Parallel()
 	rt, socket := serve(t, fakeruntime.Options{}, 50)
 	r, w, err := os.Pipe()

@@ -25,6 +25,7 @@ func running(n int) func(lab.Status) bool {
 // TestReplaced: another runtime takes the path while the first one lives on, and then the
 // first one dies.
 func TestReplaced(t *testing.T) {
+	countAttack(t, identity)
 	t.Parallel()
 	first, socket := serve(t, fakeruntime.Options{Seed: 1}, 20)
 	p := start(t, socket, lab.PlegdOptions{})
@@ -65,6 +66,7 @@ func TestFloods(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, lists)
 			t.Parallel()
 			socket := listenFlood(t, flood)
 			p := start(t, socket, lab.PlegdOptions{})

@@ -80,6 +80,7 @@ func TestRuntime(t *testing.T) {
 		}), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, lists)
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{MaxSendMsgSize: 1 << 30}, 20)
 			tt.inject(rt)
@@ -158,6 +159,7 @@ func TestAnswersAtTheLimit(t *testing.T) {
 		"statuses of 15 MiB": fail("ContainerStatus=oversize(15MiB);PodSandboxStatus=oversize(15MiB)"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, lists)
 			t.Parallel()
 			rt, socket := serve(t, fakeruntime.Options{}, 8)
 			inject(rt)
@@ -188,6 +190,7 @@ func TestFatLists(t *testing.T) {
 		"containers of one pod only": {entries: 16_300, nameLen: 0, changes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, lists)
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			fillFat(rt, "0", tt.entries, tt.nameLen)
 			p := start(t, socket, lab.PlegdOptions{Flags: []string{"--relist-period=500ms", "--log.level=info"}})

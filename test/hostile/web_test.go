@@ -65,6 +65,7 @@ func TestHealthBesideClients(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			countAttack(t, clients)
 			rt, socket := serve(t, fakeruntime.Options{}, 20)
 			config := filepath.Join(lab.Dir(t), "web.yml")
 			write(t, config, "basic_auth_users:\n  prometheus: "+string(hash)+"\n")
