@@ -60,7 +60,7 @@ Exit status: 0 ended by SIGTERM or SIGINT, 1 could not run, 2 wrong flag or argu
 		"how long an event stream lasts: the longest time a hung plegd can block the runtime")
 	fs.BoolVar(&cfg.EventsAllowUnsafe, "events-allow-unsafe", cfg.EventsAllowUnsafe,
 		"subscribe to events even where that takes them from the kubelet (containerd 1.7)")
-	stateDirFlag(cmd, &cfg.StateDir, "directory for what must survive a restart")
+	stateDirFlag(cmd, &cfg.StateDir, "state directory")
 	socketFlag(cmd, &cfg.ControlSocket, "none")
 	fs.StringArrayVar(&cfg.WebListenAddresses, "web.listen-address", cfg.WebListenAddresses,
 		"address to serve /metrics on, repeatable; empty: none")

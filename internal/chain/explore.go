@@ -23,7 +23,7 @@ type Symptom struct {
 	// OthersAnswered reports whether the runtime answers other calls, Lasts whether the
 	// call is still unanswered.
 	OthersAnswered, Lasts func() bool
-	// Targets returns what the last lists held, those to be asked first at first.
+	// Targets returns what the last lists held, in probe order.
 	Targets func() []*cri.Entry
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int

@@ -110,11 +110,11 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--relist-period: %s: want at most %s with --events=evented, "+
 			"which is the time between two relists then", c.RelistPeriod, relist.EventedPeriod)
 	case c.ProcFS == "":
-		return fmt.Errorf("--path.procfs: it is empty: want the path where /proc is mounted")
+		return fmt.Errorf("--path.procfs: must not be empty: want the path where /proc is mounted")
 	case c.SysFS == "":
-		return fmt.Errorf("--path.sysfs: it is empty: want the path where /sys is mounted")
+		return fmt.Errorf("--path.sysfs: must not be empty: want the path where /sys is mounted")
 	case c.StateDir == "":
-		return fmt.Errorf("--state-dir: it is empty: want a directory, as in /var/lib/plegd")
+		return fmt.Errorf("--state-dir: must not be empty: want a directory, as in /var/lib/plegd")
 	}
 	if _, err := kubelet.ParseEndpoint(c.DockerSocket); err != nil {
 		return fmt.Errorf("--docker-socket: %w", err)

@@ -13,7 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// hop is a process that serves a socket on a call's way, with the sources that show it:
+// hop is a process that serves a socket in the CRI call path, with the sources that show it:
 // the accept queue, the listener, the process and its cgroup.
 type hop struct {
 	prefix, caution string // of its sources' names, "" for the runtime; what a restart of it does

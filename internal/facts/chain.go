@@ -29,7 +29,7 @@ type LinkState string
 
 // The states of a link.
 const (
-	LinkUnanswered LinkState = "unanswered" // a call, or what stands for one
+	LinkUnanswered LinkState = "unanswered" // a call or its equivalent
 	LinkStopped    LinkState = "stopped"    // by a signal
 	LinkTraced     LinkState = "traced"     // held by a tracer
 	LinkFrozen     LinkState = "frozen"     // in a frozen cgroup

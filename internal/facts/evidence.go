@@ -42,7 +42,7 @@ type Queue struct {
 	Inode          uint64    `json:"inode,omitzero"`           // the listener's
 	ListeningSince time.Time `json:"listening_since,omitzero"` // when a sample first showed this listener
 	Length         int       `json:"length"`                   // connections not yet accepted
-	Limit          int       `json:"limit"`                    // the most that fit; one more does
+	Limit          int       `json:"limit"`                    // backlog; the kernel queues one more
 	// WaitingSince is since when Length has been above 0 in every sample and has not fallen.
 	WaitingSince time.Time `json:"waiting_since,omitzero"`
 	// FellAt is when Length last fell: connections leave the queue only by being accepted.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Hop is a process that serves a socket on a call's way, and what the node shows of it. The runtime is the first hop;
+// Hop is a process that serves a socket in the CRI call path, and what the node shows of it. The runtime is the first hop;
 // behind cri-dockerd, dockerd and its containerd follow. A part is nil while the node does not show it.
 type Hop struct {
 	Socket  string `json:"socket,omitzero"`  // the path of a hop behind the runtime

@@ -60,7 +60,7 @@ type Verdict struct {
 	ModelledLastSeen time.Time     `json:"modelled_last_seen,omitzero"`
 	ModelledAge      time.Duration `json:"modelled_last_seen_age_seconds,omitzero"`
 	Threshold        time.Duration `json:"threshold_seconds"` // of PLEG
-	// These bound the time until the API shows NotReady: 0 when it does, nil while nothing points that way.
+	// These bound the time until the API shows NotReady: 0 when it does, nil if no failure is predicted.
 	NotReadyIn       *time.Duration `json:"not_ready_in_seconds,omitzero"`
 	NotReadyInLatest *time.Duration `json:"not_ready_in_latest_seconds,omitzero"`
 	// Next and Steps are the primary reason's with this node's own values.
@@ -73,7 +73,7 @@ type Predicted struct {
 	// RulesOK reports whether no runtime or network error stands. With a network error alone the kubelet manages pods,
 	// and reports NotReady.
 	RulesOK bool `json:"rules_ok"`
-	// RulesFailIn is the time until that ends if nothing changes; nil while nothing points that way.
+	// RulesFailIn is the time until that ends if nothing changes; nil if no failure is predicted.
 	RulesFailIn *time.Duration `json:"rules_fail_in_seconds,omitzero"`
 	// NodeReady is the Ready condition as the API has it now; while it may be either, as it was.
 	NodeReady bool `json:"node_ready"`
@@ -84,7 +84,7 @@ type Predicted struct {
 	Started time.Time `json:"started,omitzero"`
 }
 
-// Active is a reason that stands.
+// Active is an active reason.
 type Active struct {
 	ID       string    `json:"id"`
 	Severity Severity  `json:"severity"`
@@ -96,7 +96,7 @@ type Active struct {
 	Evidence []string      `json:"evidence"`     // short facts with numbers
 }
 
-// ActiveReason returns a reason that stands, nil when it does not.
+// ActiveReason returns an active reason, nil for one that is not.
 func (v *Verdict) ActiveReason(id string) *Active {
 	if v == nil {
 		return nil

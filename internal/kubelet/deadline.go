@@ -10,7 +10,7 @@ import (
 // reliableGap is how long plegd may have been away until restored times count no longer.
 const reliableGap = 10 * time.Second
 
-// Starting reports whether there is no success yet, and none of the kubelet's rules has had its full time.
+// Starting reports whether there is no success yet, and no kubelet rule has timed out yet.
 func Starting(f *facts.Facts, t time.Time, seen Observations) bool {
 	m := &moment{Observations: seen, f: f, t: t} // no rule is asked
 	return m.starting()
@@ -107,7 +107,7 @@ func (m *moment) relistEndsInTime() bool {
 
 // statusRuleCounts reports whether the 30 s of the Status rule are running out: its last good
 // answer is late, the next one is known to fail, it fails or hangs beside calls that are answered,
-// or the relist is in trouble and nothing speaks for the next Status.
+// or the relist is in trouble and nothing suggests that the next Status succeeds.
 func (m *moment) statusRuleCounts() bool {
 	if m.age(cmp.Or(m.f.Status.LastGood, m.f.Started)) > StatusLate || m.StatusWillFail {
 		return true

@@ -191,7 +191,7 @@ type pass struct {
 }
 
 // keep keeps an obligation with the age that it has, and returns it. An amount that has fallen
-// since the last pass makes it a new one: it is being worked off.
+// since the last pass makes it a new one: it is draining.
 func (p *pass) keep(found obligation) *obligation {
 	p.seen[found.identity] = true
 	o, ok := p.owed[found.identity]

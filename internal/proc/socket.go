@@ -166,7 +166,7 @@ func parseDiag(b []byte) (Socket, error) {
 		return Socket{}, fmt.Errorf("sock_diag: %w", err)
 	}
 	for attrs.Next() {
-		v := slices.Concat(attrs.Bytes(), make([]byte, 8)) // so that a short one is none too short
+		v := slices.Concat(attrs.Bytes(), make([]byte, 8)) // pad truncated attributes with zeros
 		switch attrs.Type() {
 		case attrName:
 			s.Name = bindName(string(attrs.Bytes()))

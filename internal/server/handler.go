@@ -80,7 +80,7 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 	mux.HandleFunc("GET "+view.PathIncidentPages+"/{id}", h.onlyFull(h.oneIncident))
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { h.document(r).ServePage(w, r) })
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
-		h.missing(w, r, "no such page; / lists what there is")
+		h.missing(w, r, "not found; see /")
 	})
 	return secure(mux)
 }

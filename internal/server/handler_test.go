@@ -39,7 +39,7 @@ func TestHandler(t *testing.T) {
 		{"not ready", "GET", "/-/ready", viewtest.Starting(), 503, "text/plain", []string{"no relist has been attempted"}},
 		{"status", "GET", "/api/v1/status", viewtest.Degraded(), 200, "application/json", []string{`"reason": "PodInspectionStall"`, `"plegd_version": "1.0.0"`}},
 		{"page", "GET", "/", viewtest.Unhealthy(), 200, "text/html", []string{"<h1>RuntimeUnresponsive</h1>", "pleg was last seen active"}},
-		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"no such page"}},
+		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"not found"}},
 		{"profiles", "GET", "/debug/pprof/", viewtest.Healthy(), 404, "text/plain", nil},
 		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"Method Not Allowed"}},
 		{"head", "HEAD", "/healthz", viewtest.Unhealthy(), 503, "text/plain", nil},

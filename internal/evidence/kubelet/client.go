@@ -456,7 +456,7 @@ func (e *endpoint) verify(s tls.ConnectionState, host, caFile string) error {
 	return err
 }
 
-// statusError says what to do about an answer that is none; nil for 200.
+// statusError returns advice for a response other than 200, else nil.
 func statusError(resp *http.Response) error {
 	advice := "see that the URL is the kubelet's"
 	switch resp.StatusCode {
