@@ -103,6 +103,30 @@ func unclear(evidence, why string, args ...any) wait {
 	return wait{state: facts.LinkUnknown, evidence: evidence, unknown: fmt.Sprintf(why, args...)}
 }
 
+// isHeld reports whether a process is stopped, traced or frozen at one look.
+func (f *waiting) isHeld(l *look) bool {
+	stopped := 0
+	for _, t := range l.threads {
+		switch t.State {
+		case 't':
+			return true
+		case 'T', 'Z', 'X':
+			stopped++
+		}
+	}
+	_, frozen := f.frozen()
+	return frozen || stopped == len(l.threads)
+}
+
+// frozen returns the cgroup that freezes a process.
+func (f *waiting) frozen() (path string, ok bool) {
+	groups, err := f.tree.Of(f.pid)
+	if err != nil {
+		return "", false
+	}
+	return f.tree.Frozen(groups)
+}
+
 // held reports whether a process is stopped, traced or frozen.
 func (f *waiting) held() (wait, bool) {
 	threads := f.unmoved()
@@ -119,9 +143,8 @@ func (f *waiting) held() (wait, bool) {
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: facts.LinkStopped, evidence: stopped}, true
 	}
-	groups, err := f.tree.Of(f.pid)
-	path, frozen := f.tree.Frozen(groups)
-	return cgroupWait(path, facts.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), err == nil && frozen
+	path, frozen := f.frozen()
+	return cgroupWait(path, facts.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
 }
 
 // channel is a kind of wait by the beginning of the kernel function's name.

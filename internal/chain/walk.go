@@ -275,7 +275,9 @@ func (f *waiting) read(ctx context.Context, l *look) bool {
 	for _, t := range all {
 		l.threads[t.PID] = thread{Thread: t}
 	}
-	l.sockets = f.connections(ctx)
+	if !f.isHeld(l) { // what holds it up is known without them
+		l.sockets = f.connections(ctx)
+	}
 	return ctx.Err() == nil && len(l.threads) > 0
 }
 

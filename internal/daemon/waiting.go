@@ -13,13 +13,17 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/internal/stacks"
 )
 
 const (
-	// exploreEvery is the time between two rounds of the wait chain.
+	// exploreEvery is the time between two rounds of the wait chain, settledEvery once it has led to
+	// the same culprit for settledAfter and while its processes stay as they are.
 	exploreEvery = time.Second
+	settledEvery = 3 * time.Second
+	settledAfter = 10 * time.Second
 	// roundTimeout is the time after which a round that hangs is reported.
 	roundTimeout = 10 * time.Minute
 	// sweepGrace is how long the Version call under way may be unanswered while single
@@ -42,9 +46,11 @@ type chainFollower struct {
 	inside   *stacks.Inside  // the runtime's goroutines
 	// round is a round of the chain: one that hangs in a read of /proc keeps nothing from ending.
 	round   bounded.Slot[facts.Chain]
-	symptom facts.Symptom // the last one, zero for none
-	due     time.Time     // the next round
-	failure string        // the last that was logged
+	symptom facts.Symptom  // the last one, zero for none
+	due     time.Time      // the next round
+	settled time.Time      // the last round that led where it has led for settledAfter; zero for none
+	states  []proc.Process // of the processes of the chain after that round
+	failure string         // the last that was logged
 }
 
 // tick looks for a symptom, and follows its chain once when that is due.
@@ -55,6 +61,9 @@ func (f *chainFollower) tick(ctx context.Context) {
 	published := *f.Published()
 	published.Facts.Version = *f.version.Load() // the judgement may be older than the answer to Version
 	found, ok := health.FindSymptom(&published.Facts, &published.Verdict, time.Now(), f.symptom)
+	if found.Operation != f.symptom.Operation || found.Process != f.symptom.Process {
+		f.settled = time.Time{}
+	}
 	f.symptom = found
 	if !ok {
 		f.forget()
@@ -63,10 +72,14 @@ func (f *chainFollower) tick(ctx context.Context) {
 	if time.Now().Before(f.due) {
 		return
 	}
+	f.due = time.Now().Add(exploreEvery)
+	if f.isSettled() {
+		f.confirm()
+		return
+	}
 	if f.explorer == nil {
 		f.explorer = chain.New(f.sources.Table, f.cfg.SysFS, f.client.Answers)
 	}
-	f.due = time.Now().Add(exploreEvery)
 	s := f.chainSymptom(&published.Facts, &published.Verdict, found)
 	c, err := f.round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) {
 		return f.inside.Complete(ctx, f.explorer.Explore(ctx, s), s.Symptom, stacks.Targets(&published.Facts)), nil
@@ -74,21 +87,62 @@ func (f *chainFollower) tick(ctx context.Context) {
 	switch {
 	case err == nil:
 		f.publishChain(c)
+		f.noteStates(&c)
 	case ctx.Err() == nil:
 		f.fail(err)
 	}
+}
+
+// isSettled reports whether another round would find the same: it was made lately, and no process
+// of the chain has changed since.
+func (f *chainFollower) isSettled() bool {
+	lately := time.Since(f.settled) < settledEvery
+	return lately && !slices.ContainsFunc(f.states, func(last proc.Process) bool {
+		return f.stateOf(last.PID) != last
+	})
+}
+
+// confirm makes the last chain as young as its processes' states.
+func (f *chainFollower) confirm() {
+	c := *f.chain.Load()
+	c.At = time.Now()
+	f.chain.Store(&c)
+}
+
+// noteStates keeps how the processes of a chain are once it has led to its end for long.
+func (f *chainFollower) noteStates(c *facts.Chain) {
+	f.settled = time.Time{}
+	f.states = nil
+	culprit := c.Culprit()
+	if culprit == nil || c.At.Sub(culprit.Since) < settledAfter {
+		return
+	}
+	f.settled = c.At
+	for _, link := range c.Links {
+		if link.PID != 0 {
+			f.states = append(f.states, f.stateOf(link.PID))
+		}
+	}
+}
+
+// stateOf returns a process as it is now, as far as it shows whether it stands still.
+func (f *chainFollower) stateOf(pid int) proc.Process {
+	p, _ := proc.ReadStat(f.cfg.ProcFS, pid) // zero of one that has ended
+	return proc.Process{PID: pid, Start: p.Start, State: p.State}
 }
 
 // forget drops the chain of a symptom that is over.
 func (f *chainFollower) forget() {
 	if f.explorer != nil {
 		f.explorer = nil
+		f.settled = time.Time{}
 		f.chain.Store(nil)
 	}
 }
 
 // fail drops the chain that cannot be followed, and logs each error once.
 func (f *chainFollower) fail(err error) {
+	f.settled = time.Time{}
 	f.chain.Store(nil)
 	if err.Error() != f.failure {
 		f.failure = err.Error()

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestSweepBeforeTheHangCounts: plegd inspects single containers as soon as a list
@@ -104,4 +107,40 @@ func TestSlowInspectionsAreNotFollowed(t *testing.T) {
 		w.at(60 * time.Second)
 		check.Equal(t, w.rt.Calls("PodSandboxStatus").Started-before, pods, "calls for pods")
 	})
+}
+
+// TestSettledChain: a chain is followed again at once when one of its processes changes, and
+// every few seconds while it does not.
+func TestSettledChain(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		name    string
+		since   time.Duration // for how long the culprit has been as it is
+		passed  time.Duration // since the round
+		state   byte          // of the culprit now, 0 for ended
+		start   uint64
+		settled bool
+	}{
+		{"it stays stopped", time.Minute, time.Second, 'T', 9, true},
+		{"it has gone on", time.Minute, time.Second, 'S', 9, false},
+		{"it has ended", time.Minute, time.Second, 0, 9, false},
+		{"another process has its number", time.Minute, time.Second, 'T', 99, false},
+		{"a while ago", time.Minute, settledEvery, 'T', 9, false},
+		{"it has just begun", time.Second, time.Second, 'T', 9, false},
+	} {
+		root := t.TempDir()
+		write := func(state byte, start uint64) {
+			evidencetest.WriteTree(t, root, map[string]string{"7/stat": evidencetest.StatLine(7, "thing", state, 1, start)})
+		}
+		f := &chainFollower{Daemon: &Daemon{cfg: Config{ProcFS: root}}}
+		write('T', 9)
+		culprit := facts.Link{Kind: facts.KindProcess, PID: 7, Since: now.Add(-tt.since)}
+		f.noteStates(&facts.Chain{At: now.Add(-tt.passed), Links: []facts.Link{{Kind: facts.KindCall}, culprit}})
+		if tt.state == 0 {
+			must.Do(t, os.RemoveAll(root+"/7"))
+		} else {
+			write(tt.state, tt.start)
+		}
+		check.Equal(t, f.isSettled(), tt.settled, "%s: settled", tt.name)
+	}
 }

@@ -23,11 +23,11 @@ const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
 	c := &childrenSource{
-		hop:    &hop{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), process: processWith(0)},
+		hop:    &hop{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), process: processWith(proc.Process{PID: 0})},
 		socket: at(""), changes: func() uint64 { return 0 },
 	}
 	newChildren(c)
-	c.process = processWith(pid)
+	c.process = processWith(proc.Process{PID: pid})
 	if procfs != "/proc" {
 		c.up = func() time.Duration { return fixtureUp }
 	}

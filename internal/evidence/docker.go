@@ -61,11 +61,11 @@ type docker struct {
 // daemonSocket returns the path of dockerd's socket, "" where the runtime is not cri-dockerd. It
 // stays while the runtime has no process.
 func (d *docker) daemonSocket() string {
-	p, err := d.table.Alive(d.runtime.process.PID())
+	p := d.runtime.process.sampled()
 	switch {
-	case err == nil && strings.HasPrefix(p.Comm, "cri-dockerd"):
+	case strings.HasPrefix(p.Comm, "cri-dockerd"):
 		d.socket = d.socketArg(p, "docker-endpoint", d.otherwise)
-	case err == nil:
+	case p.PID != 0:
 		d.socket = ""
 	case d.socket == "" && path.Base(d.runtime.path()) == "cri-dockerd.sock":
 		return d.otherwise
@@ -77,8 +77,8 @@ func (d *docker) daemonSocket() string {
 // dockerd's --containerd; else of the containerd that dockerd has started, whose socket
 // is beside its configuration; else the system's. It is "" while dockerd is not seen.
 func (d *docker) containerdSocket() string {
-	p, err := d.table.Alive(d.dockerd.process.PID())
-	if err != nil || p.Comm != "dockerd" {
+	p := d.dockerd.process.sampled()
+	if p.Comm != "dockerd" {
 		return ""
 	}
 	if socket := d.socketArg(p, "containerd", ""); socket != "" {

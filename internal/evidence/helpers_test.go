@@ -7,6 +7,8 @@ import (
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
+func never() bool { return false }
+
 func at(path string) func() string { return func() string { return path } }
 
 // needUnixDiag skips where the kernel has no unix_diag.

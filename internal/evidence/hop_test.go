@@ -148,11 +148,10 @@ func TestDockerSockets(t *testing.T) {
 		write(9, 8, tt.child)
 		d := docker{
 			table: proc.NewTable(root), otherwise: "/default",
-			runtime: &hop{path: at(tt.path), process: processWith(0)}, dockerd: &hop{process: processWith(0)},
+			runtime: &hop{path: at(tt.path), process: sampledAt(root, 7)}, dockerd: &hop{process: sampledAt(root, 8)},
 		}
-		d.runtime.process, d.dockerd.process = processWith(7), processWith(8)
 		check.Equal(t, d.daemonSocket(), tt.daemon, "%s: dockerd at", tt.name)
-		must.Do(t, os.RemoveAll(root+"/7"))
+		d.runtime.process = processWith(proc.Process{})
 		if got := d.daemonSocket(); d.socket != "" && got != tt.daemon {
 			t.Errorf("%s: the runtime has ended: dockerd at %q, want %q", tt.name, got, tt.daemon)
 		}

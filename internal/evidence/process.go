@@ -55,7 +55,7 @@ func newProcess(h *hop) *Process {
 	p.Watch = NewWatch(Spec[facts.Process]{
 		Name:     h.prefix + "process",
 		Every:    1,
-		Calm:     2,
+		Calm:     4,
 		Timeout:  500 * time.Millisecond,
 		Gather:   p.gather,
 		Unread:   p.unread.drain,
@@ -72,11 +72,15 @@ func changesSoon(v *facts.Process) bool {
 }
 
 // PID returns the process, 0 while it is not known or has ended.
-func (p *Process) PID() int {
-	if v := p.Value(); v != nil && v.Alive {
-		return v.PID
+func (p *Process) PID() int { return p.sampled().PID }
+
+// sampled returns the identity and name of the process, as of the last sample.
+func (p *Process) sampled() proc.Process {
+	v := p.Value()
+	if v == nil || !v.Alive {
+		return proc.Process{}
 	}
-	return 0
+	return proc.Process{PID: v.PID, Comm: v.Comm, Start: v.StartTicks}
 }
 
 func (p *Process) gather(ctx context.Context) (*facts.Process, error) {

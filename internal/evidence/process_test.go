@@ -38,10 +38,17 @@ func processOf(procfs string, peer func() int) *Process {
 }
 
 // processWith is a source whose last sample is of a process, 0 for one that has ended.
-func processWith(pid int) *Process {
+func processWith(s proc.Process) *Process {
 	p := newProcess(&hop{})
-	p.Watch.last.Store(&sample[facts.Process]{Source: facts.Source{Up: true}, value: &facts.Process{PID: pid, Alive: pid != 0}})
+	v := &facts.Process{PID: s.PID, Comm: s.Comm, StartTicks: s.Start, Alive: s.PID != 0}
+	p.Watch.last.Store(&sample[facts.Process]{Source: facts.Source{Up: true}, value: v})
 	return p
+}
+
+// sampledAt is a source with a sample of a process as root shows it.
+func sampledAt(root string, pid int) *Process {
+	s, _ := proc.ReadStat(root, pid) // zero of none
+	return processWith(s)
 }
 
 func gatherProcess(t *testing.T, p *Process) *facts.Process {

@@ -126,8 +126,11 @@ func (t *threads) rates(sum threadSum, v *facts.Process) {
 	if n == 0 || !sum.at.After(t.sums[n-1].at) {
 		return
 	}
-	first := t.sums[0]
 	last := t.sums[n-1]
+	first := t.sums[0]
+	if sum.at.Sub(first.at) > maxSampleAge {
+		first = last
+	}
 	v.CPU = time.Duration(sum.Run-last.Run).Seconds() / sum.at.Sub(last.at).Seconds()
 	v.Delay = time.Duration(sum.Delay-first.Delay).Seconds() / sum.at.Sub(first.at).Seconds()
 	v.DelayPerRun = time.Duration((sum.Delay - first.Delay) / max(sum.Slices-first.Slices, 1))

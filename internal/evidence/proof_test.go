@@ -82,7 +82,7 @@ func TestUnread(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	mounts := strings.Repeat("30 1 254:0 / /root rw - ext4 /dev/vda rw\n", 50_001)
 	evidencetest.WriteTree(t, root, map[string]string{"1000/mountinfo": mounts})
-	s := &storage{procfs: root, sysfs: t.TempDir(), table: proc.NewTable(root), pids: func() []int { return []int{1000} }}
+	s := &storage{procfs: root, sysfs: t.TempDir(), table: proc.NewTable(root), pids: func() []int { return []int{1000} }, isCalm: never}
 	synctest.Test(t, func(t *testing.T) {
 		w := newStorage(s)
 		for i, want := range []string{"map[mount table:larger than 50000 lines]", "map[]"} {

@@ -55,7 +55,7 @@ func NewRegistry(o Options) *Registry {
 			// Shims are started by the socket of the last hop.
 			socket: func() string { return cmp.Or(containerd.path(), runtime.path()) },
 		}),
-		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: r.Table, pids: r.PIDs}),
+		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: r.Table, pids: r.PIDs, isCalm: runtime.isCalm}),
 		newNode(o.ProcFS),
 	)
 	r.parts = append(r.parts, r.newKubelet(o)...)

@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// storageInterval is the time between two searches for the directories of a process:
-	// on a full node reading its mounts takes milliseconds.
+	// storageInterval is the time between two searches for the directories of a process,
+	// storageCalm in the steady state: on a full node reading its mounts takes milliseconds.
 	storageInterval = 30 * time.Second
+	storageCalm     = 2 * time.Minute
 )
 
 // storageMarks are parts of the paths of a runtime's open files and mounts. What stands
@@ -37,6 +38,7 @@ type storage struct {
 	procfs, sysfs string
 	table         *proc.Table
 	pids          func() []int
+	isCalm        func() bool
 
 	searched     time.Time
 	processes    []int // that were searched
@@ -113,11 +115,15 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 	return out, nil
 }
 
-// isStale reports whether the directories are to be searched again: after storageInterval, for
-// other processes, and after an error of ext4, which statfs does not show and the mount does.
+// isStale reports whether the directories are to be searched again: after storageInterval, in the
+// steady state once some are known after storageCalm, for other processes, and after an error of ext4, which statfs does not show and the mount does.
 func (s *storage) isStale(now time.Time, pids []int) bool {
 	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
-	return now.Sub(s.searched) >= storageInterval ||
+	interval := storageInterval
+	if s.isCalm() && len(s.dirs) > 0 {
+		interval = storageCalm
+	}
+	return now.Sub(s.searched) >= interval ||
 		!slices.Equal(pids, s.processes) ||
 		slices.ContainsFunc(s.dirs, broken)
 }

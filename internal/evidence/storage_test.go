@@ -51,7 +51,7 @@ func TestStorage(t *testing.T) {
 	procfs, sysfs := storageTree(t, "containerd", storageMountTable,
 		"/data/io.containerd.metadata.v1.bolt/meta.db", "/state/io.containerd.runtime.v2.task/k8s.io/1f0a/log", "/state/io.containerd.runtime.v2.task/k8s.io/2b0c/log", "socket:[12]")
 	pids := []int{1000, 0}
-	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }}
+	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }, isCalm: never}
 	all := gatherStorage(t, s)
 	must.Equal(t, len(all), 2, "%+v; want root and state", all)
 	var st unix.Statfs_t
@@ -100,7 +100,7 @@ func TestStorageCRIO(t *testing.T) {
 `
 	for comm, want := range map[string]int{"crio": 2, "containerd": 0} {
 		procfs, sysfs := storageTree(t, comm, mounts)
-		s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return []int{1000} }}
+		s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return []int{1000} }, isCalm: never}
 		v, err := s.gather(t.Context())
 		if want == 0 {
 			if !errors.Is(err, ErrNoData) {
@@ -118,7 +118,7 @@ func TestStorageCRIO(t *testing.T) {
 func TestStorageOfTheDead(t *testing.T) {
 	procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
 	pids := []int{1000, 0}
-	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }}
+	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }, isCalm: never}
 	alive := gatherStorage(t, s)
 	evidencetest.WriteTree(t, procfs, map[string]string{
 		"1/mountinfo":      strings.Replace(storageMountTable, "rw,errors=remount-ro", "rw,shutdown", 1),

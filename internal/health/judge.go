@@ -243,11 +243,15 @@ func hasReason(active []facts.Active) bool {
 	return slices.ContainsFunc(active, func(a facts.Active) bool { return a.Severity != facts.SeverityInfo })
 }
 
-// CloserLook reports whether to sample the node more often: not while healthy, nor for what grows over hours.
+// CloserLook reports whether to sample the node more often: not while healthy, nor for what grows over
+// hours, nor for what the runtime itself reports in its status while its calls are answered.
 func CloserLook(v *facts.Verdict) bool {
-	return v.State != facts.StateHealthy && (v.State != facts.StateDegraded || slices.ContainsFunc(v.Active, func(a facts.Active) bool {
-		return a.Severity != facts.SeverityInfo && !reasonOf(a.ID).Gradual
-	}))
+	if v.State != facts.StateDegraded && v.State != facts.StateUnhealthy {
+		return v.State != facts.StateHealthy
+	}
+	return slices.ContainsFunc(v.Active, func(a facts.Active) bool {
+		return a.Severity != facts.SeverityInfo && !reasonOf(a.ID).Gradual && a.ID != NetworkNotReady
+	})
 }
 
 // activated returns a reason that is active now.

@@ -215,12 +215,14 @@ func TestKeptFor3Seconds(t *testing.T) {
 	}
 }
 
-// The number of containers alone does not increase the sampling rate; any fault does.
+// The number of containers alone does not increase the sampling rate; any fault of
+// calls or processes does.
 func TestCloserLook(t *testing.T) {
 	many := func(f *facts.Facts) { f.Pods = &facts.Pods{Containers: map[string]int{"running": 10_000}} }
 	exhausted := func(f *facts.Facts) {
 		f.Evidence.Process = &facts.Process{PID: 7, Alive: true, OpenFDs: 990, MaxFDs: 1000}
 	}
+	noNetwork := func(f *facts.Facts) { f.Status.NetworkReady = nil }
 	for _, tt := range []struct {
 		name    string
 		changes []func(*facts.Facts)
@@ -231,7 +233,8 @@ func TestCloserLook(t *testing.T) {
 		{"many containers", []func(*facts.Facts){many}, facts.StateDegraded, false},
 		{"descriptors nearly used up", []func(*facts.Facts){exhausted}, facts.StateDegraded, true},
 		{"both", []func(*facts.Facts){many, exhausted}, facts.StateDegraded, true},
-		{"unhealthy", []func(*facts.Facts){many, func(f *facts.Facts) { f.Status.NetworkReady = nil }}, facts.StateUnhealthy, true},
+		{"the runtime reports no network", []func(*facts.Facts){many, noNetwork}, facts.StateUnhealthy, false},
+		{"unhealthy", []func(*facts.Facts){noNetwork, exhausted}, facts.StateUnhealthy, true},
 	} {
 		f := healthyFacts(t0)
 		for _, change := range tt.changes {
