@@ -143,13 +143,17 @@ func exitCode(s *facts.Snapshot) int {
 	return exitUnknown
 }
 
+// document is a diagnosis in words.
+func (d diagnosis) document() *view.Document {
+	if d.public != nil {
+		return d.public.Document()
+	}
+	return view.Status(view.Content{Snapshot: d.Snapshot})
+}
+
 // brief writes what fits a screen and returns the exit code.
 func (d diagnosis) brief(w io.Writer) (int, error) {
-	doc := view.Status(view.Content{Snapshot: d.Snapshot})
-	if d.public != nil {
-		doc = d.public.Document()
-	}
-	return exitCode(d.Snapshot), doc.WriteBrief(w, isTerminal(w), screenHeight(w), "plegd status --full")
+	return exitCode(d.Snapshot), d.document().WriteBrief(w, isTerminal(w), screenHeight(w), "plegd status --full")
 }
 
 // print writes a diagnosis in a format and returns the exit code.
@@ -164,10 +168,8 @@ func (d diagnosis) print(w io.Writer, format, problem string) (int, error) {
 		return code, view.WriteJSON(w, d.public)
 	case format == "json":
 		return code, view.WriteJSON(w, d.Snapshot)
-	case d.public != nil:
-		return code, d.public.Document().WriteText(w, isTerminal(w))
 	}
-	return code, view.Status(view.Content{Snapshot: d.Snapshot}).WriteText(w, isTerminal(w))
+	return code, d.document().WriteText(w, isTerminal(w))
 }
 
 // node-problem-detector's protocol for a custom plugin, and what -o npd calls a problem.

@@ -67,22 +67,8 @@ type reasonDocument struct {
 	ID         string           `json:"id"`
 	Severities []facts.Severity `json:"severities"`
 	Layer      facts.Layer      `json:"layer"`
-	Cause      string           `json:"cause"`     // in one line, as alerts have it
-	NextLine   string           `json:"next_line"` // the same of what to do
-	Meaning    string           `json:"meaning"`
-	Evidence   string           `json:"evidence"`
-	Thresholds []threshold      `json:"thresholds"`
-	Next       string           `json:"next"`
-	Steps      []string         `json:"steps"`
-	Restart    string           `json:"restart"` // whether restarting the runtime helps
-	Runbook    string           `json:"runbook"`
-}
-
-// threshold is a number of a reason's evidence.
-type threshold struct {
-	What   string `json:"what"`
-	Value  string `json:"value"`
-	Source string `json:"source,omitempty"`
+	health.Page
+	Runbook string `json:"runbook"`
 }
 
 func reasonDocuments(table []health.Reason) []reasonDocument {
@@ -92,23 +78,9 @@ func reasonDocuments(table []health.Reason) []reasonDocument {
 			ID:         r.ID,
 			Severities: r.Severities(),
 			Layer:      r.Layer,
-			Cause:      r.Cause,
-			NextLine:   r.NextLine,
-			Meaning:    r.Meaning,
-			Evidence:   r.Evidence,
-			Thresholds: []threshold{},
-			Next:       health.Generic(r.Next),
-			Steps:      []string{},
-			Restart:    r.Restart,
+			Page:       r.Generic(),
 			Runbook:    "docs/reasons/" + r.ID + ".md",
 		})
-		last := &out[len(out)-1]
-		for _, t := range r.Thresholds() {
-			last.Thresholds = append(last.Thresholds, threshold{What: t.What, Value: t.Text(), Source: t.Source})
-		}
-		for _, s := range r.Steps {
-			last.Steps = append(last.Steps, health.Generic(s))
-		}
 	}
 	return out
 }

@@ -142,15 +142,14 @@ type RelistResult struct {
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
 	// Err is nil after success. A failed inspection does not fail a relist.
-	Err            *CallError      `json:"error,omitzero"`
-	ListPodSandbox time.Duration   `json:"list_podsandbox_seconds"`
-	ListContainers time.Duration   `json:"list_containers_seconds"`
-	Serial         time.Duration   `json:"serial_seconds"`    // the time of its calls one after another
-	Changed        int             `json:"changed"`           // pods with events
-	Started        int             `json:"started,omitzero"`  // pods in which a sandbox or container has started
-	Inspected      int             `json:"inspected"`         // pods, reinspections included
-	Failed         int             `json:"failed"`            // inspections
-	Slowest        []PodInspection `json:"slowest,omitempty"` // its slowest inspections; only incidents keep them here
+	Err            *CallError    `json:"error,omitzero"`
+	ListPodSandbox time.Duration `json:"list_podsandbox_seconds"`
+	ListContainers time.Duration `json:"list_containers_seconds"`
+	Serial         time.Duration `json:"serial_seconds"`   // the time of its calls one after another
+	Changed        int           `json:"changed"`          // pods with events
+	Started        int           `json:"started,omitzero"` // pods in which a sandbox or container has started
+	Inspected      int           `json:"inspected"`        // pods, reinspections included
+	Failed         int           `json:"failed"`           // inspections
 }
 
 // PodInspection is the inspection of one pod.

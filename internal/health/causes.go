@@ -175,7 +175,7 @@ func (s *signals) waitsForHop(c *facts.Chain, hop string) bool {
 func (s *signals) chainNext(id string, c *facts.Chain) string {
 	culprit := c.Culprit()
 	if culprit == nil || c.First().Kind == facts.KindCall && s.chainCause != id &&
-		(c.Link(facts.KindMount) == nil || id != s.chainSymptom) {
+		(c.Link(facts.KindMount) == nil || id != symptomOfCall(s.chain.First())) {
 		return ""
 	}
 	return firstStep(c, culprit)

@@ -14,11 +14,11 @@ import (
 func TestThresholds(t *testing.T) {
 	for _, r := range health.Reasons() {
 		var table strings.Builder
-		for i, n := range r.Thresholds() {
+		for i, n := range r.Thresholds {
 			if i == 0 {
 				table.WriteString("\n|Threshold|Value|Source|\n|---|---|---|\n")
 			}
-			table.WriteString("|" + n.What + "|" + n.Text() + "|" + n.Source + "|\n")
+			table.WriteString("|" + n.What + "|" + n.Value + "|" + n.Source + "|\n")
 		}
 		file := viewtest.DocsDir + "reasons/" + r.ID + ".md"
 		page, err := os.ReadFile(file)

@@ -112,7 +112,7 @@ func storageLocked(s *signals) lines {
 func starved(s *signals) (out lines) {
 	p := s.process
 	// A wait for the runtime's own quota is RuntimeThrottled. A list that exceeds a limit is refused at once.
-	if !p.Alive || !s.waitsForCPU || s.f.Evidence.Cgroup == nil || s.quotaTakesTime || s.tooLarge != nil {
+	if !p.Alive || !s.starvedOfCPU() || s.f.Evidence.Cgroup == nil || s.quotaTakesTime || s.tooLarge != nil {
 		return nil
 	}
 	if !s.callsSlow && !s.listsSlowLately(RuntimeStarved) && !s.notAccepting {

@@ -104,7 +104,7 @@ func acceptStalled(s *signals) lines {
 	if s.queueFull {
 		return append(queue, s.lastAnswerText())
 	}
-	if s.noDescriptor || !s.heldAnswers || !s.notAccepting || !s.acceptSampled() {
+	if s.noDescriptor || !s.heldConnectionAnswers() || !s.notAccepting || !s.acceptSampled() {
 		return nil
 	}
 	queue.addIf(s.freshProbe.Stage == facts.StageSettings, "a fresh connection: %s for %s", ProbeText(&s.freshProbe),
@@ -142,7 +142,7 @@ func (s *signals) waitsForDescriptor() bool {
 
 // connectionWaits reports whether a connection waits to be accepted for longer than it should.
 func (s *signals) connectionWaits() bool {
-	if s.queueDrains || s.elsewhere != nil || s.listenerUnknown {
+	if s.queueDrains || s.elsewhere != nil || s.listenerNotFound() {
 		return false
 	}
 	return s.probeWaits() || s.unanswered(s.queue.WaitingSince, queueWaits)

@@ -2,28 +2,40 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/plegd/plegd/docs/reasons"
 )
 
 // Page is the text of a reason: the front matter of its page, then the page by heading. Next and
-// Steps may hold words such as {pid}: see Generic.
+// Steps may hold words such as {pid}: see Generic. Its JSON is what reasons -o json prints.
 type Page struct {
 	// Cause states what is wrong, and NextLine what to do, in one line each of at most 128 bytes,
 	// without any name from the node: alerts have them.
-	Cause    string
-	NextLine string
+	Cause    string `json:"cause"`
+	NextLine string `json:"next_line"`
 	// Meaning is one sentence.
-	Meaning string
-	// Evidence is what the reason needs; Thresholds has the numbers.
-	Evidence string
+	Meaning string `json:"meaning"`
+	// Evidence is what the reason needs, and Thresholds the numbers in it.
+	Evidence   string      `json:"evidence"`
+	Thresholds []Threshold `json:"thresholds"`
 	// Next is what to do next, in one line.
-	Next string
+	Next string `json:"next"`
 	// Steps are the commands in their order.
-	Steps []string
+	Steps []string `json:"steps"`
 	// Restart states whether a restart of the runtime helps, and its risk.
-	Restart string
+	Restart string `json:"restart"`
+}
+
+// Generic returns the page with generic values for its words.
+func (p Page) Generic() Page {
+	p.Next = generic(p.Next)
+	p.Steps = slices.Clone(p.Steps)
+	for i := range p.Steps {
+		p.Steps[i] = generic(p.Steps[i])
+	}
+	return p
 }
 
 // parsePage reads a page: the front matter's fields, then the sections. Steps are numbered lines.
@@ -72,6 +84,7 @@ func withPages(rows []Reason) []Reason {
 			panic(err)
 		}
 		rows[i].Page = parsePage(string(text))
+		rows[i].Thresholds = thresholdsOf(rows[i].ID)
 	}
 	return rows
 }
@@ -93,12 +106,12 @@ func (r *Reason) Text() string {
 		severity += "; critical while calls fail, hang or take seconds"
 	}
 	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\n", r.ID, severity, r.Meaning, r.Evidence)
-	for _, t := range r.Thresholds() {
-		fmt.Fprintf(&b, "  %s: %s\n", t.What, t.Text())
+	for _, t := range r.Thresholds {
+		fmt.Fprintf(&b, "  %s: %s\n", t.What, t.Value)
 	}
 	fmt.Fprintf(&b, "Does restarting the runtime help? %s\n\nNext: %s\n", r.Restart, r.Next)
 	for i, s := range r.Steps {
 		fmt.Fprintf(&b, "  %d. %s\n", i+1, strings.ReplaceAll(s, "`", ""))
 	}
-	return Generic(b.String())
+	return generic(b.String())
 }

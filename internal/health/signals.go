@@ -74,10 +74,8 @@ type signals struct {
 	// permission keeps plegd alone from the runtime.
 	hidden bool
 	blind  bool
-	// justListening is true if no fresh connect has begun since the listener was first seen, listenerUnknown if the
-	// process of the socket at the path has yet to be found.
-	justListening   bool
-	listenerUnknown bool
+	// justListening is true if no fresh connect has begun since the listener was first seen.
+	justListening bool
 	// probeOutdated is true if what the last probe met has gone since, or another socket listens now.
 	probeOutdated bool
 	// inheritor is a process that is no runtime and keeps the runtime's listener; lingering the runtime's process that
@@ -93,8 +91,6 @@ type signals struct {
 	// descriptorsFreed is true if no descriptor was free until a moment ago, noDescriptor while a connection waits for one.
 	descriptorsFreed bool
 	noDescriptor     bool
-	// heldAnswers is true if calls on the held connection are answered while nothing is accepted.
-	heldAnswers bool
 
 	// callsSlow is true while lists hang, take slowCall or get no answer; relistsSlow also while relists fail.
 	callsSlow   bool
@@ -110,18 +106,14 @@ type signals struct {
 	// much it has taken since a list began to hang is not known yet.
 	quotaTakesTime  bool
 	quotaUnmeasured bool
-	// waitsForCPU is true if the process waits for a CPU most of the time, and long each time.
-	waitsForCPU bool
 	// busyCPUs is what shows that the node's CPUs are short, "" for nothing.
 	busyCPUs string
 
 	// inspectionsHang is true while the status of a pod is unanswered for inspectHangAfter.
 	inspectionsHang bool
-	// chain is the wait chain, nil for none and for an old one. chainCause is the reason that it proves, chainSymptom
-	// the one of the call that it begins with; "" for none.
-	chain        *facts.Chain
-	chainCause   string
-	chainSymptom string
+	// chain is the wait chain, nil for none and for an old one. chainCause is the reason that it proves, "" for none.
+	chain      *facts.Chain
+	chainCause string
 }
 
 // newSignals returns the signals of the runtime or, if the facts are At a hop, of that hop: its socket, process and
@@ -183,7 +175,6 @@ func (s *signals) fill() {
 	s.hidden = s.f.Evidence.Listener != nil && s.f.Evidence.Listener.OtherMounts
 	s.blind = s.cause == facts.CausePermissionDenied || s.cause == facts.CauseMissing && s.hidden
 	s.justListening = !s.queue.ListeningSince.IsZero() && !s.f.Probe.At.After(s.queue.ListeningSince)
-	s.listenerUnknown = s.listenerNotFound()
 	s.probeOutdated = s.probedEarlier()
 	s.inheritor = s.findInheritor()
 	s.lingering = s.findLingering()
@@ -193,7 +184,6 @@ func (s *signals) fill() {
 	s.notAccepting = s.connectionWaits()
 	s.descriptorsFreed = s.process.Alive && !s.process.FDsExhausted() && s.age(s.process.ExhaustedAt) <= acceptsAgain
 	s.noDescriptor = s.waitsForDescriptor()
-	s.heldAnswers = s.heldConnectionAnswers()
 	s.statusWillFail = s.process.FDsExhausted() && s.f.Runtime.StatusNeedsFile()
 	s.statusLacksDescriptor = s.statusFailedForDescriptor()
 
@@ -202,13 +192,11 @@ func (s *signals) fill() {
 	s.frozenThreads = s.freezerHoldsThreads()
 	s.quotaTakesTime = s.quotaTook()
 	s.quotaUnmeasured = !s.hungSince.IsZero() && s.cgroup.ThrottledAt.After(s.hungSince) && s.age(s.hungSince) < quotaMeasured
-	s.waitsForCPU = s.starvedOfCPU()
 	s.busyCPUs = s.busyCPUsText()
 
 	s.inspectionsHang = len(s.stalledInspections(inspectHangAfter)) > 0
 	s.chain = s.validChain()
 	s.chainCause = s.provenByChain()
-	s.chainSymptom = symptomOfCall(s.chain.First())
 }
 
 // lastAnswered returns when any call was last answered, an error included; zero for never.

@@ -10,24 +10,23 @@ import (
 	"github.com/plegd/plegd/internal/kubelet"
 )
 
-// Threshold is a number with which the rules of some reasons compare an observation.
+// Threshold is a number with which the rules of a reason compare an observation.
 type Threshold struct {
-	What    string // what is compared, and how
-	Value   any    // with its unit: a time, a share, an amount or a count
-	Source  string // "" for a number that was chosen: the faults and the quiet cases of the tests hold with it
-	Reasons []string
+	What   string `json:"what"` // what is compared, and how
+	Value  string `json:"value"`
+	Source string `json:"source,omitempty"` // "" for a number that was chosen: the tested faults and quiet cases hold with it
 }
 
-// The units of a threshold beside time.Duration.
+// The units of a value beside time.Duration.
 type (
 	share   float64 // of 1
 	percent float64
 	amount  int64 // of bytes
 )
 
-// Text is the value with its unit.
-func (t *Threshold) Text() string {
-	switch v := t.Value.(type) {
+// valueText is a value with its unit.
+func valueText(value any) string {
+	switch v := value.(type) {
 	case time.Duration:
 		text := v.String()
 		if v >= time.Minute {
@@ -41,14 +40,15 @@ func (t *Threshold) Text() string {
 	case amount:
 		return strings.Replace(facts.SizeText(int64(v)), ".0 ", " ", 1)
 	}
-	return fmt.Sprint(t.Value)
+	return fmt.Sprint(value)
 }
 
-// Thresholds returns the numbers of a reason, in the order of the table.
-func (r *Reason) Thresholds() (out []Threshold) {
+// thresholdsOf returns the numbers of a reason, in the order of the table.
+func thresholdsOf(id string) []Threshold {
+	out := []Threshold{}
 	for _, t := range thresholds {
-		if slices.Contains(t.Reasons, r.ID) {
-			out = append(out, t)
+		if slices.Contains(t.Reasons, id) {
+			out = append(out, Threshold{What: t.What, Value: valueText(t.Value), Source: t.Source})
 		}
 	}
 	return out
@@ -62,7 +62,12 @@ var (
 )
 
 // thresholds is the one table of them. The pages have its rows (make generate).
-var thresholds = []Threshold{
+var thresholds = []struct {
+	What    string
+	Value   any
+	Source  string
+	Reasons []string
+}{
 	// Calls.
 	{What: "a list unanswered for", Value: facts.HangAfter, Reasons: hanging},
 	{What: "longer for each MiB of its last answer", Value: hangPerMiB, Reasons: hanging},

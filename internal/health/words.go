@@ -52,8 +52,8 @@ func (v words) fill(text string) (filled string, known bool) {
 	return filled, known
 }
 
-// Generic returns a step or a Next with generic values, as a page has it: PID, UNIT, SOCKET.
-func Generic(text string) string {
+// generic returns a text with generic values, as a page has it: PID, UNIT, SOCKET.
+func generic(text string) string {
 	filled, _ := genericWords.fill(text)
 	return filled
 }

@@ -51,10 +51,10 @@ type PublicLink struct {
 
 // NewPublic returns the summary of s.
 func NewPublic(s *facts.Snapshot) *Public {
-	r := reason(s.Reason)
+	page := reason(s.Reason).Generic()
 	p := &Public{
 		Public: true, SchemaVersion: s.SchemaVersion, PlegdVersion: s.PlegdVersion, Taken: s.At, State: s.State, StateSince: s.Since,
-		Reason: r.ID, Symptom: reason(s.Symptom).ID, Reasons: []PublicReason{}, Next: health.Generic(r.Next),
+		Reason: reason(s.Reason).ID, Symptom: reason(s.Symptom).ID, Reasons: []PublicReason{}, Next: page.Next, Steps: page.Steps,
 		Predicted: s.Predicted, NotReadyIn: s.NotReadyIn, NotReadyInLatest: s.NotReadyInLatest,
 		LastSeenAge: s.LastSeenAge, Threshold: s.Threshold,
 	}
@@ -65,9 +65,6 @@ func NewPublic(s *facts.Snapshot) *Public {
 	}
 	if s.Culprit != nil {
 		p.Culprit = &PublicLink{Kind: s.Culprit.Kind}
-	}
-	for _, step := range r.Steps {
-		p.Steps = append(p.Steps, health.Generic(step))
 	}
 	return p
 }
