@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
@@ -26,7 +27,8 @@ func serveEach(l net.Listener, text string) {
 		if err != nil {
 			return
 		}
-		if n, _ := c.Read(make([]byte, 1024)); n > 0 {
+		line, _ := bufio.NewReader(c).ReadString('\n')
+		if line == "GET /_ping HTTP/1.1\r\n" || strings.HasPrefix(line, "PRI ") { // nothing else is asked
 			_, _ = io.WriteString(c, text)
 		}
 		_ = c.Close()

@@ -1,6 +1,8 @@
 package kubelet
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -141,5 +143,19 @@ func TestRelativeConfig(t *testing.T) {
 	args[1] = "--config=/k.yaml"
 	if got := r.read(t.Context(), 9, "kubelet", args); got.NodeStatusPeriod != 20*time.Second || got.Problem != "" {
 		t.Errorf("by its root: %+v", got)
+	}
+}
+
+// TestManyDropIns: of a drop-in directory at most maxDropIns files are read, and what is left out
+// is named.
+func TestManyDropIns(t *testing.T) {
+	root := t.TempDir()
+	for i := range maxDropIns + 1 {
+		must.Do(t, os.WriteFile(fmt.Sprintf("%s/%03d.conf", root, i), nil, 0o600))
+	}
+	files := place{}.dropIns(t.Context(), root)
+	last := files[len(files)-1]
+	if len(files) != maxDropIns+1 || last.path != root || !errors.Is(last.err, errTooLarge) {
+		t.Errorf("%d files, the last is %+v", len(files), last)
 	}
 }
