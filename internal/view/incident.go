@@ -164,31 +164,6 @@ func observation(s *facts.Snapshot) string {
 	return "its evidence was gone"
 }
 
-// pastOutlook is the prediction of a moment that is over.
-func pastOutlook(s *facts.Snapshot) string {
-	managed := "the kubelet managed pods"
-	switch {
-	case s.State == facts.StateUnknown, s.State == facts.StateStarting && !s.RulesOK:
-		return "nothing was predicted"
-	case s.RulesFailIn == nil:
-	case *s.RulesFailIn > 0:
-		managed += " and had " + countdown(*s.RulesFailIn) + " left"
-	case s.SyncLoopAllowed:
-		managed = "the pod network was down"
-	default:
-		managed = "the kubelet managed no pods"
-	}
-	switch {
-	case !s.NodeReady:
-		return managed + "; the API showed NotReady"
-	case s.NotReadyIn != nil:
-		return managed + "; NotReady was predicted " + window(s.NotReadyIn, s.NotReadyInLatest)
-	case s.ReadyIn != nil:
-		return managed + "; the API may have shown NotReady until the next status update"
-	}
-	return managed + "; the API showed Ready"
-}
-
 // timeline is the moments of an incident.
 func timeline(one *incident.Incident) Section {
 	out := Section{ID: "moments", Title: "What happened when", Kind: Terms}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/kubelet"
 )
 
 // maxIncidents is how many incidents the status lists.
@@ -54,7 +55,7 @@ func Status(c Content) *Document {
 	d.Summary = terms(
 		culpritTerm(s),
 		Row{Label: "Predicted", Text: outlook(s)},
-		Row{Label: "Kubelet", Text: kubelet(s)},
+		Row{Label: "Kubelet", Text: kubeletText(s)},
 		Row{Label: "Message", Text: Printable(Message(s))},
 		Row{Label: "Next", Text: Printable(s.Next)},
 	)
@@ -118,10 +119,6 @@ func splitReasons(v *facts.Verdict) (primary facts.Active, secondary []facts.Act
 	return primary, v.Active
 }
 
-// statusLimit is the age of the runtime's last good status at which the kubelet
-// stops managing pods (runtimeState's baseRuntimeSyncThreshold).
-const statusLimit = 30 * time.Second
-
 // Low and High are the ages in seconds from which the bar is yellow, and red: the rule has
 // failed, or is about to.
 func (c Clock) Low() float64 { return c.Limit.Seconds() / 6 }
@@ -150,7 +147,7 @@ func newBar(s *facts.Snapshot) Clock {
 	if s.RulesFailIn == nil || good.IsZero() {
 		return relist
 	}
-	status := Clock{Age: s.Age(good), Limit: statusLimit, Watched: "good status check"}
+	status := Clock{Age: s.Age(good), Limit: kubelet.RuntimeDownAfter, Watched: "good status check"}
 	// The rule that fails first is the one with as much time left as the prediction says.
 	off := func(c Clock) time.Duration { return (max(0, c.Limit-c.Age) - *s.RulesFailIn).Abs() }
 	if off(status) < off(relist) {

@@ -42,14 +42,14 @@ func TestPhrases(t *testing.T) {
 		{outlook, func(s *facts.Snapshot, _ *facts.Evidence) {
 			s.RulesFailIn, s.NotReadyIn, s.NotReadyInLatest, s.SyncLoopAllowed = &over, &over, &by, false
 		}, "not managing pods; the API may still show Ready, for 1m04s at most"},
-		{kubelet, func(*facts.Snapshot, *facts.Evidence) {}, "none is seen on this node"},
-		{kubelet, func(_ *facts.Snapshot, e *facts.Evidence) { e.Kubelet = &facts.Kubelet{Refused: true} },
+		{kubeletText, func(*facts.Snapshot, *facts.Evidence) {}, "none is seen on this node"},
+		{kubeletText, func(_ *facts.Snapshot, e *facts.Evidence) { e.Kubelet = &facts.Kubelet{Refused: true} },
 			"none is seen on this node; its healthz fails"},
-		{kubelet, func(s *facts.Snapshot, e *facts.Evidence) {
+		{kubeletText, func(s *facts.Snapshot, e *facts.Evidence) {
 			e.KubeletProcess, s.Started = &facts.KubeletProcess{PID: 7}, ago(time.Hour)
 			e.Kubelet = &facts.Kubelet{Seen: true, OK: true, LastSeen: ago(2 * time.Second)}
 		}, "pid 7; started 1h00m ago; its healthz answers ok; its own PLEG was last seen 2.0s ago"},
-		{kubelet, func(_ *facts.Snapshot, e *facts.Evidence) {
+		{kubeletText, func(_ *facts.Snapshot, e *facts.Evidence) {
 			e.Kubelet = &facts.Kubelet{Seen: true, Detail: "syncloop failed", FailedSince: ago(9 * time.Second)}
 		}, "its healthz fails for 9.0s: syncloop failed"},
 		{process, func(*facts.Snapshot, *facts.Evidence) {}, ""},
