@@ -1,4 +1,4 @@
-// Package alertmanager_test sends the alerts of five faults to a real Alertmanager and
+// Package alertmanager_test sends the alerts of ten faults to a real Alertmanager and
 // compares the messages that Slack, PagerDuty, Opsgenie and mail would get.
 package alertmanager_test
 
@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/drill"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -70,25 +72,47 @@ func nodeAlert(name, severity, node, summary string) alert {
 	}
 }
 
-// faults are five faults, in the alerts of all the rules that fire for them. The first alert of
-// each is the one that is sent.
-func faults() (sent, inhibited []alert) {
-	const frozen = "RuntimeFrozen: the runtime is stopped (culprit: containerd); API NotReady at 14:02:05 UTC; next: continue it"
-	sent = []alert{
-		nodeAlert("PLEGUnhealthy", "critical", "node-17", frozen),
-		nodeAlert("PLEGReasonCritical", "critical", "node-18", "RuntimeListStall: a lock holds up the lists (culprit: runc); next: end its holder"),
-		nodeAlert("PLEGUnhealthy", "critical", "node-19", "NetworkNotReady: the pod network is not ready; API NotReady at 14:01:00 UTC; next: look at the CNI plugin"),
-		nodeAlert("PLEGReasonCritical", "critical", "node-20", "KubeletDown: the kubelet does not run; the runtime is not the cause; next: read its log"),
-		{
-			Labels:      map[string]string{"alertname": "PLEGFleetFault", "severity": "critical", "cluster": "prod", "job": "plegd", "reason": "ShimStuck"},
-			Annotations: map[string]string{"summary": "240 nodes have had ShimStuck within 30m; 98% of them runtime_version=2.4.2", "description": "Stop the rollout.", "runbook_url": "https://example.org/fleets"},
-		},
+// faults are ten faults and a drill, in the alerts of all the rules that fire for them: one that is
+// sent of each, and those that are not.
+func faults(t *testing.T) (sent, inhibited []alert) {
+	t.Helper()
+	for i, f := range []struct{ alert, reason, culprit, notReady string }{
+		{"PLEGUnhealthy", "RuntimeFrozen", "runtime", "14:02:05"},
+		{"PLEGReasonCritical", "RuntimeListStall", "helper", ""},
+		{"PLEGUnhealthy", "NetworkNotReady", "", "14:01:00"},
+		{"PLEGReasonCritical", "KubeletDown", "", "14:00:50"},
+		{"PLEGUnhealthy", "RuntimeNotListening", "", "14:00:31"},
+		{"PLEGUnhealthy", "RuntimeStorageStall", "mount", "14:03:00"},
+		{"PLEGReasonCritical", "AcceptFDExhausted", "client", ""},
+		{"PLEGReasonCritical", "RuntimeThrottled", "cgroup", ""},
+		{"PLEGReasonCritical", "RuntimeStorageFull", "", ""},
+	} {
+		r, ok := health.Lookup(f.reason)
+		if !ok {
+			t.Fatalf("there is no reason %s", f.reason)
+		}
+		text := r.ID + ": " + r.Cause
+		if f.culprit != "" {
+			text += " (culprit: " + f.culprit + ")"
+		}
+		if f.notReady != "" {
+			text += "; API NotReady at " + f.notReady + " UTC"
+		}
+		sent = append(sent, nodeAlert(f.alert, "critical", fmt.Sprintf("node-%d", 17+i), text+"; next: "+r.NextLine))
 	}
+	sent = append(sent, alert{
+		Labels:      map[string]string{"alertname": "PLEGFleetFault", "severity": "critical", "cluster": "prod", "job": "plegd", "reason": "ShimStuck"},
+		Annotations: map[string]string{"summary": "240 nodes have had ShimStuck within 30m; 98% of them runtime_version=2.4.2", "description": "Stop the rollout.", "runbook_url": "https://example.org/fleets"},
+	})
+	reason, _ := health.Lookup("ShimStuck")
+	drilled, err := drill.NewAlert(drill.Options{Reason: reason, Name: "PLEGReasonCritical", Node: "canary", Start: time.Now(), For: time.Hour})
+	must.Do(t, err)
+	sent = append(sent, alert{Labels: drilled.Labels, Annotations: drilled.Annotations})
 	inhibited = []alert{
-		nodeAlert("PLEGReasonCritical", "critical", "node-17", frozen),
+		nodeAlert("PLEGReasonCritical", "critical", "node-17", strings.TrimPrefix(sent[0].Annotations["summary"], "node-17: ")),
 		nodeAlert("PLEGFlapping", "warning", "node-18", "5 incidents"),
-		nodeAlert("PLEGUnhealthy", "critical", "node-21", "drained: the kubelet is down"),
-		nodeAlert("PLEGNodeInhibited", "none", "node-21", "cordoned"),
+		nodeAlert("PLEGUnhealthy", "critical", "node-40", "drained: the kubelet is down"),
+		nodeAlert("PLEGNodeInhibited", "none", "node-40", "cordoned"),
 		{Labels: map[string]string{"alertname": "KubeNodeNotReady", "severity": "warning", "cluster": "prod", "job": "kube-state-metrics", "node": "node-17"}},
 	}
 	for i := range 240 {
@@ -236,14 +260,14 @@ func post(t *testing.T, base string, alerts []alert) {
 	})
 }
 
-// TestMessages: five faults, one of them of 240 nodes, are five messages with the cause in the
-// title, for each receiver; a cordoned node is none, and kube-prometheus adds none. The message of
+// TestMessages: ten faults, one of them of 240 nodes, and a drill are a message each, with the cause
+// in the title, for each receiver; a cordoned node is none, and kube-prometheus adds none. The message of
 // an end names what has ended, and neither a time nor a step.
 func TestMessages(t *testing.T) {
 	need(t, "prometheus-alertmanager")
 	b := &inbox{sent: map[string][]string{}}
 	base := startAlertmanager(t, b)
-	sent, inhibited := faults()
+	sent, inhibited := faults(t)
 	post(t, base, slices.Concat(inhibited, sent))
 	var want []string
 	for _, a := range sent {
