@@ -170,7 +170,7 @@ func timeLeft(s *facts.Snapshot) (big, small string) {
 	case left == nil:
 		return "Ready", model
 	case *left <= 0:
-		return "NotReady", window(left, s.NotReadyInLatest) + ", if nothing changes"
+		return window(left, s.NotReadyInLatest), "the API shows NotReady, if nothing changes"
 	}
 	return countdown(*left), "until the API shows NotReady at the earliest, if nothing changes"
 }
