@@ -89,7 +89,7 @@ var callFaults = []fault{
 		onTheWayBack: []string{health.RelistSlow}, // so long has the relist taken that has just ended
 		make:         func(b *bench) func() { return b.failpoints("PodSandboxStatus=hang") },
 		steps: []pasted{
-			{holds: "plegd status", want: "STUCK PODS", status: -1},
+			{holds: "plegd status", want: "under way", status: -1},
 			{holds: "ps -eo pid", want: "shim"},
 		},
 	},
