@@ -25,8 +25,8 @@ type kubeletModel struct {
 	ticks   uint64    // the same since boot, 0 if unknown
 	timeout time.Duration
 	status  *facts.NodeStatus // the last one
-	// estimated has the last estimate of the kubelet's relists.
-	estimated facts.Modelled
+	// estimated is the start of the kubelet's last relist by an estimate.
+	estimated time.Time
 }
 
 // completeFacts adds to the facts what depends on the node's kubelet: it takes over its
@@ -48,13 +48,12 @@ func (d *Daemon) completeFacts(f *facts.Facts, t time.Time, last *facts.Verdict,
 	f.KubeletStarted = k.started
 	if k.status == nil || !held {
 		observed = health.Observe(f, t, last)
-		status, modelled := k.model.Observe(f, t, observed.Observations)
+		status, estimated := k.model.Observe(f, t, observed.Observations)
 		k.status = &status
-		k.estimated = modelled
+		k.estimated = estimated
 	}
 	f.NodeStatus = k.status
-	f.Modelled.Estimated = k.estimated.Estimated
-	f.Modelled.LastSeenBefore136 = k.estimated.LastSeenBefore136
+	f.Modelled.Estimated = k.estimated
 	return observed
 }
 

@@ -97,5 +97,13 @@ func TestEventedKubelet(t *testing.T) {
 		if v := w.at(fault + 620*time.Second).Verdict; v.State != facts.StateUnhealthy || v.NodeReady {
 			t.Errorf("620 s into the hang: %s, node Ready %t", v.State, v.NodeReady)
 		}
+		w.fail("") // the kubelet relists within 300 s
+		if v := w.at(fault + 640*time.Second).Verdict; !v.NodeReady || v.ReadyInLatest == nil || *v.ReadyInLatest < 280*time.Second {
+			t.Errorf("20 s after the hang: node Ready %t, at the latest in %v", v.NodeReady, v.ReadyInLatest)
+		}
+		s := w.at(fault + 1000*time.Second)
+		if v := &s.Verdict; !v.NodeReady || v.ReadyIn != nil || v.NotReadyIn != nil {
+			t.Errorf("380 s after the hang: node Ready %t, in %v; %+v, answered %s ago", v.NodeReady, v.ReadyIn, s.Facts.NodeStatus, s.At.Sub(s.Facts.Relist.AnsweredSince))
+		}
 	})
 }

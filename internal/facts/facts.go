@@ -177,9 +177,6 @@ type Modelled struct {
 	EndsBy          time.Time `json:"ends_by,omitzero"`          // its latest end, zero while its lists are under way
 	// Estimated is its last seen where an estimate says that it is older than plegd's own; zero where it is as plegd's.
 	Estimated time.Time `json:"estimated,omitzero"`
-	// LastSeenBefore136 is the last seen of a kubelet before 1.36, which lists again in
-	// each inspection: zero where the kubelet's version is known or makes no difference.
-	LastSeenBefore136 time.Time `json:"last_seen_before_1_36,omitzero"`
 }
 
 // Status is what the Status calls said.

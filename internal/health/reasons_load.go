@@ -10,8 +10,10 @@ import (
 
 func relistSlow(s *signals) (out lines) {
 	out = append(s.slowLists(), s.slowInspections()...)
-	t := s.f.Modelled.LastSeenBefore136
-	out.addIf(out != nil && !t.IsZero(), "a kubelet before 1.36 lists again for each changed pod, and was last seen "+
+	t := s.f.Modelled.Estimated
+	k := s.f.Evidence.Kubelet
+	unknown := k == nil || k.Version == ""
+	out.addIf(out != nil && unknown && !t.IsZero(), "a kubelet before 1.36 lists again for each changed pod, and was last seen "+
 		"%s ago; this one's version is not known", s.ago(t))
 	return out
 }

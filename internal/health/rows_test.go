@@ -176,9 +176,9 @@ func TestRows(t *testing.T) {
 		{"a list alone hangs so far", Unknown, "", "", func(f *facts.Facts) { *f = inherited("python3"); f.Calls[opVersion] = facts.Call{LastOK: ago(20 * s)} }},
 
 		{"3 pods", RelistSlow, "the last relist's calls take 31s one after another (3 pods inspected)", "", func(f *facts.Facts) { slow(f, 11*s, 3) }},
-		{"49 pods", "", "", "", func(f *facts.Facts) { slow(f, 9*s, 49); f.Modelled.LastSeenBefore136 = ago(90 * s) }},
+		{"49 pods", "", "", "", func(f *facts.Facts) { slow(f, 9*s, 49); f.Modelled.Estimated = ago(90 * s) }},
 		{"50 pods", RelistSlow, "(50 pods inspected)", "1.36", func(f *facts.Facts) { slow(f, 0, 50) }},
-		{"50 pods, and the kubelet may be one before 1.36", RelistSlow, "and was last seen 1m30s ago", "", func(f *facts.Facts) { slow(f, 0, 50); f.Modelled.LastSeenBefore136 = ago(90 * s) }},
+		{"50 pods, and the kubelet may be one before 1.36", RelistSlow, "and was last seen 1m30s ago", "", func(f *facts.Facts) { slow(f, 0, 50); f.Modelled.Estimated = ago(90 * s) }},
 		{"50 quick pods", "", "", "", func(f *facts.Facts) { slow(f, -16*s, 50) }},
 		{"50 pods under way", RelistSlow, "0 of 50 pods inspected in 5.0s", "", func(f *facts.Facts) { inspects(f, 5*s, 50, 0) }},
 		{"49 pods under way", "", "", "", func(f *facts.Facts) { inspects(f, 5*s, 49, 49) }},

@@ -35,7 +35,8 @@ func (m *moment) kubeletRelisted(seen time.Time) window {
 		longest += slices.Max(lists)
 	}
 	first := window{earliest: process.Started, latest: process.Started.Add(startupTakes)}
-	if seen.Before(first.latest) {
+	hung := m.f.Relist.AnsweredSince.After(first.latest) // a relist of the kubelet's may have hung too
+	if seen.Before(first.latest) || hung {
 		return unknown
 	}
 	certain := int(seen.Sub(first.latest) / longest) // relists that have begun
@@ -51,8 +52,26 @@ func (m *moment) kubeletRelisted(seen time.Time) window {
 func countedRelist(f *facts.Facts) time.Time {
 	period := f.Config.KubeletRelistPeriod
 	k := f.Evidence.Kubelet
-	if period == 0 || k == nil || k.LastSeen.Before(facts.LastSeen(f).Add(-period-metricsAge)) {
+	if period == 0 || k == nil || k.LastSeen.IsZero() {
+		return time.Time{}
+	}
+	due := facts.Later(k.LastSeen, f.Relist.AnsweredSince).Add(period + metricsAge)
+	if facts.LastSeen(f).After(due) {
 		return time.Time{}
 	}
 	return k.LastSeen
+}
+
+// relistDue is when a kubelet that relies on events has certainly relisted again since lists are answered again; zero
+// where plegd's own relists, or the kubelet's metrics, show it.
+func (m *moment) relistDue() time.Time {
+	answered := m.f.Relist.AnsweredSince
+	if answered.IsZero() || !countedRelist(m.f).IsZero() {
+		return time.Time{}
+	}
+	period := m.f.Config.KubeletRelistPeriod
+	if period == 0 {
+		return time.Time{}
+	}
+	return answered.Add(period + eventedSlack)
 }

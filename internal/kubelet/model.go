@@ -41,6 +41,8 @@ type step struct {
 	*moment
 
 	model *Model
+	// estimated bounds when the rules fail by the estimate of the kubelet's relists; an end is zero where it is open.
+	estimated window
 	// failure bounds when the rules fail, or failed; never while nothing points that way.
 	failure window
 	// update bounds the first update that finds them failing.
@@ -57,18 +59,19 @@ func (m *Model) Restart(t time.Time) {
 	m.relists = relists{}
 }
 
-// Observe returns the condition that the API shows and its next change, and an estimate of the kubelet's relists. Calls
-// come in order of t.
-func (m *Model) Observe(f *facts.Facts, t time.Time, seen Observations) (facts.NodeStatus, facts.Modelled) {
+// Observe returns the condition that the API shows and its next change, and the start of the kubelet's last relist by an
+// estimate, zero where it is as plegd's. Calls come in order of t.
+func (m *Model) Observe(f *facts.Facts, t time.Time, seen Observations) (facts.NodeStatus, time.Time) {
 	m.relists.follow(f)
 	estimated := *f
-	estimated.Modelled = m.relists.estimate(f)
-	s := &step{moment: newMoment(&estimated, t, seen), model: m}
+	start, fails := m.relists.estimate(f)
+	estimated.Modelled.Estimated = start
+	s := &step{moment: newMoment(&estimated, t, seen), model: m, estimated: fails}
 	m.follow(s)
 	m.advance(s)
 	m.doubt = m.doubt || s.mayBeWritten()
 	m.written = m.nextMessage(s)
-	return s.status(), estimated.Modelled
+	return s.status(), start
 }
 
 // follow notes what this step observes, in the order in which each part needs the ones before it.
@@ -152,7 +155,7 @@ func (m *moment) turnedAt() time.Time {
 		return m.t
 	}
 	return facts.Earliest(m.t, facts.Plus(lastSeen(m.f), m.f.Config.RelistThreshold),
-		facts.Plus(m.f.Status.LastGood, RuntimeDownAfter))
+		facts.Plus(lastGood(m.f), RuntimeDownAfter))
 }
 
 // followKubelet notes since when the kubelet is silent, and since when it answers again.

@@ -46,9 +46,9 @@ func (n *silentKubelet) at(now time.Time, refused bool, change func(*facts.Facts
 	if change != nil {
 		change(&f)
 	}
-	status, modelled := n.writer.Observe(&f, now, health.Observe(&f, now, nil).Observations)
+	status, estimated := n.writer.Observe(&f, now, health.Observe(&f, now, nil).Observations)
 	f.NodeStatus = &status
-	f.Modelled = modelled
+	f.Modelled.Estimated = estimated
 	n.previous = health.Judge(&f, now, n.previous)
 	return n.previous
 }
@@ -281,8 +281,8 @@ func TestKubeletVersions(t *testing.T) {
 				if tt.seen > 0 {
 					f.Evidence.Kubelet.LastSeen = earlier(t0.Add(tt.seen), now)
 				}
-				ns, modelled := w.Observe(&f, now, health.Observe(&f, now, nil).Observations)
-				f.NodeStatus, f.Modelled = &ns, modelled
+				ns, estimated := w.Observe(&f, now, health.Observe(&f, now, nil).Observations)
+				f.NodeStatus, f.Modelled.Estimated = &ns, estimated
 				v := health.Judge(&f, now, nil)
 				fails = fails || !v.NodeReady
 				points = points || ns.NotReady || !ns.NotReadyFrom.IsZero() && !ns.NotReadyFrom.After(now)

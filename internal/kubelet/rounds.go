@@ -18,7 +18,7 @@ type rounds struct {
 	start  time.Time // start of plegd's last relist that was counted
 	end    time.Time // its end
 	seen   time.Time // start of the kubelet's round under way, zero where it is as plegd's
-	busy   time.Time // end of that round
+	ends   window    // bounds the end of that round: a list more or less
 	remain int       // lists that the round has yet to make
 	queued int       // lists that the next round makes for pods that have changed since
 }
@@ -40,7 +40,7 @@ func (r *rounds) follow(last *facts.RelistResult, lists int) {
 	} else {
 		r.startRound(last, cost)
 	}
-	r.busy = last.End.Add(time.Duration(r.remain) * cost)
+	r.ends = exactly(last.End.Add(time.Duration(r.remain)*cost)).plus(-cost, cost)
 }
 
 // startRound starts the kubelet's next round with a relist of plegd's. Where lists are quick it is as plegd's.
@@ -52,9 +52,6 @@ func (r *rounds) startRound(last *facts.RelistResult, cost time.Duration) {
 	}
 	r.queued = 0
 }
-
-// lastSeen returns the start of the kubelet's last round by the estimate, zero where it is as plegd's.
-func (r *rounds) lastSeen() time.Time { return r.seen }
 
 // relists are the two estimates: of kubelets before 1.36, and since.
 type relists struct{ older, newer rounds }
@@ -78,36 +75,48 @@ func onDemand(f *facts.Facts, last *facts.RelistResult) int {
 	return min(last.Started, 1)
 }
 
-// estimate adds to plegd's own relists what the kubelet's may be by their estimate. The kubelet's own last seen ends
-// every argument: an estimate that is older does not count.
-func (r *relists) estimate(f *facts.Facts) facts.Modelled {
-	out := f.Modelled
-	older := r.older.lastSeen()
-	newer := r.newer.lastSeen()
-	if older.IsZero() && newer.IsZero() {
-		return out
-	}
-	seen := facts.LastSeen(f)
-	late := func(estimate time.Time) time.Time {
-		if k := f.Evidence.Kubelet; k != nil && !estimate.IsZero() {
-			estimate = facts.Later(estimate, k.LastSeen)
-		}
-		if !estimate.Before(seen) {
-			return time.Time{}
-		}
-		return estimate
-	}
+// estimate returns the start of the kubelet's relist under way by its estimate, zero where it is as plegd's, and when
+// its rule fails for that; never where the relist ends in time. The kubelet's own last seen ends every argument: an
+// estimate that is older does not count.
+func (r *relists) estimate(f *facts.Facts) (start time.Time, fails window) {
 	version, known := kubeletVersion(f)
-	switch {
-	case !known:
-		out.Estimated = facts.Earliest(late(older), late(newer))
-		out.LastSeenBefore136 = out.Estimated
-	case before136(version):
-		out.Estimated = late(older)
-	default:
-		out.Estimated = late(newer)
+	if !known {
+		older, olderFails := r.older.estimate(f)
+		newer, newerFails := r.newer.estimate(f)
+		if older.IsZero() || !newer.IsZero() && newer.Before(older) {
+			return newer, newerFails
+		}
+		olderFails.latest = time.Time{} // it may be a newer one
+		return older, olderFails
 	}
-	return out
+	if before136(version) {
+		return r.older.estimate(f)
+	}
+	return r.newer.estimate(f)
+}
+
+// estimate does the same for one kind of kubelet. Where it is open whether the relist ends in time, so is by when the
+// rule fails.
+func (r *rounds) estimate(f *facts.Facts) (start time.Time, fails window) {
+	seen := r.seen
+	if k := f.Evidence.Kubelet; k != nil && !seen.IsZero() {
+		seen = facts.Later(seen, k.LastSeen)
+	}
+	if seen.IsZero() || seen.After(facts.LastSeen(f)) {
+		return time.Time{}, window{}
+	}
+	limit := seen.Add(f.Config.RelistThreshold)
+	switch {
+	case r.ends.latest.Before(limit):
+	case r.ends.earliest.After(limit):
+		fails = exactly(limit)
+	default:
+		fails.earliest = limit
+	}
+	if seen.Before(facts.LastSeen(f)) {
+		start = seen
+	}
+	return start, fails
 }
 
 func before136(version []int) bool { return slices.Compare(version, []int{1, 36}) < 0 }

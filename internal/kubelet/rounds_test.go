@@ -39,8 +39,25 @@ func TestRounds(t *testing.T) {
 		if tt.seen > 0 {
 			seen = at(tt.seen)
 		}
-		if !r.lastSeen().Equal(seen) || tt.busy > 0 && !r.busy.Equal(at(tt.busy)) {
-			t.Errorf("step %d: the kubelet's round of %s ends at %s; want %s, %s", i, r.lastSeen(), r.busy, seen, at(tt.busy))
+		ends := r.ends.latest.Add(r.ends.earliest.Sub(r.ends.latest) / 2)
+		if !r.seen.Equal(seen) || tt.busy > 0 && !ends.Equal(at(tt.busy)) {
+			t.Errorf("step %d: the kubelet's round of %s ends at %s; want %s, %s", i, r.seen, ends, seen, at(tt.busy))
+		}
+	}
+}
+
+// TestRoundsEnd: a relist of the kubelet's that ends in time opens no window, and one that outlasts the threshold fails
+// the rule at that moment.
+func TestRoundsEnd(t *testing.T) {
+	const s = time.Second
+	for remain, want := range map[int]window{0: {}, 1: {earliest: at(180 * s)}, 4: exactly(at(180 * s))} {
+		r := rounds{start: t0, end: t0, seen: t0, remain: remain}
+		r.ends = exactly(at(time.Duration(70+70*remain)*s)).plus(-70*s, 70*s)
+		f := facts.Facts{Config: facts.Config{RelistThreshold: 180 * s}}
+		f.Relist.LastSeen, f.Modelled.LastSeen = at(70*s), at(70*s)
+		start, fails := r.estimate(&f)
+		if !start.Equal(t0) || fails != want {
+			t.Errorf("%d lists remain: since %s, the rule fails %v; want %v", remain, start, fails, want)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func aggregate(errors []string) string {
 }
 
 func statusErrors(f *facts.Facts, t time.Time) []string {
-	good := f.Status.LastGood
+	good := lastGood(f)
 	switch {
 	case good.IsZero() || statusBeforeKubelet(f, t):
 		return []string{"container runtime status check may not have completed yet"}
@@ -69,7 +69,10 @@ func plegError(f *facts.Facts, t time.Time) []string {
 	seen := lastSeen(f)
 	age := t.Sub(seen)
 	if seen.IsZero() {
-		return []string{"PLEG is not healthy: pleg has yet to be successful"}
+		if f.KubeletStarted.IsZero() || f.KubeletStarted.Add(startupTakes).After(f.Started) {
+			return []string{"PLEG is not healthy: pleg has yet to be successful"}
+		}
+		age = max(t.Sub(f.Started), f.Config.RelistThreshold+time.Second) // it has relisted before plegd started
 	}
 	if age > f.Config.RelistThreshold {
 		return []string{fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is %v",
@@ -104,6 +107,25 @@ func lastSeen(f *facts.Facts) time.Time {
 		return k.LastSeen
 	}
 	return seen
+}
+
+// lastGood returns when the kubelet's last Status was good: plegd's own, or at the latest when its metrics first showed
+// that each of its own has failed since.
+func lastGood(f *facts.Facts) time.Time {
+	if since := statusFailsSince(f); !since.IsZero() {
+		return facts.Earliest(f.Status.LastGood, since)
+	}
+	return f.Status.LastGood
+}
+
+// statusFailsSince returns since when the kubelet's metrics show that its Status calls fail, zero while they do not. A
+// single one shows nothing.
+func statusFailsSince(f *facts.Facts) time.Time {
+	k := f.Evidence.Kubelet
+	if k == nil || k.Status == nil || k.Status.Errors < 2 {
+		return time.Time{}
+	}
+	return k.Status.Since
 }
 
 // statusBeforeKubelet reports whether the kubelet has restarted since the last good Status, and had no answer.

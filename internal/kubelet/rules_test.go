@@ -35,6 +35,15 @@ func TestKubeletRules(t *testing.T) {
 		}, false, false, false, "PLEG is not healthy: pleg was last seen active 5m0s ago; threshold is 3m0s"},
 		{"never relisted", func(f *facts.Facts) { f.Relist.LastSeen = time.Time{} }, false, false, false,
 			"PLEG is not healthy: pleg has yet to be successful"},
+		{"never relisted, of a kubelet that ran before plegd", func(f *facts.Facts) {
+			f.Relist.LastSeen, f.KubeletStarted = time.Time{}, t0.Add(-2*time.Hour)
+		}, false, false, false, "PLEG is not healthy: pleg was last seen active 1h0m0s ago; threshold is 3m0s"},
+		{"the kubelet's own Status fails", func(f *facts.Facts) {
+			f.Evidence.Kubelet = &facts.Kubelet{Status: &facts.StartCalls{Errors: 6, Since: t0.Add(-31 * time.Second)}}
+		}, true, false, false, "container runtime is down"},
+		{"one Status of the kubelet's has failed", func(f *facts.Facts) {
+			f.Evidence.Kubelet = &facts.Kubelet{Status: &facts.StartCalls{Errors: 1, Since: t0.Add(-31 * time.Second)}}
+		}, true, true, true, ""},
 		{"another threshold", func(f *facts.Facts) {
 			f.Config.RelistThreshold = 10 * time.Minute
 			f.Relist.LastSeen = t0.Add(-601 * time.Second)

@@ -14,14 +14,14 @@ func (s *step) fails() bool { return !s.rules.NodeReady }
 func (s *step) points() bool        { return !s.failure.never() }
 func (s *step) pointsNowhere() bool { return s.failure.never() }
 
-// failureWindow bounds when the rules fail, or failed. An estimate of the kubelet's relists alone widens it to the past.
+// failureWindow bounds when the rules fail, or failed.
 func (s *step) failureWindow() window {
 	fails := s.model.turned
 	if s.holds() {
 		fails = s.rulesFailAt()
 	}
-	estimated := facts.Plus(s.f.Modelled.Estimated, s.f.Config.RelistThreshold)
 	flaky := facts.Plus(s.model.flaky.start(s.t), RuntimeDownAfter)
+	refused := facts.Plus(statusFailsSince(s.f), RuntimeDownAfter-StatusPeriod-metricsAge)
 	last := fails
 	if !fails.IsZero() && fails.Equal(s.relistFailsAt()) {
 		limit := s.f.Config.RelistThreshold
@@ -29,7 +29,8 @@ func (s *step) failureWindow() window {
 		fails = relisted.earliest.Add(limit)
 		last = relisted.latest.Add(limit)
 	}
-	first := facts.Earliest(fails, estimated, flaky)
+	first := facts.Earliest(fails, s.estimated.earliest, flaky, refused)
+	last = facts.Earliest(last, s.estimated.latest)
 	return window{earliest: first, latest: cmp.Or(last, first)}
 }
 
@@ -100,6 +101,9 @@ func (s *step) graceOver() bool         { return s.silent() && !s.t.Before(s.gra
 func (s *step) answersAfterDoubt() bool { return s.answers() && s.model.doubt }
 func (s *step) holdsAndAnswers() bool   { return s.holds() && !s.lost() }
 
+// relistOpen reports whether the kubelet that relies on events may not have relisted since a hang.
+func (s *step) relistOpen() bool { return s.holdsAndAnswers() && s.t.Before(s.relistDue()) }
+
 // holdsAfterDoubt reports whether nothing points to a failure, and an update may have found one before.
 func (s *step) holdsAfterDoubt() bool {
 	return s.pointsNowhere() && (s.model.doubt || s.undecided())
@@ -140,7 +144,9 @@ func (s *step) failsBeforeUpdate() bool {
 // readyWindow bounds the first update that finds the rules holding.
 func (s *step) readyWindow() window {
 	holding := facts.Later(s.model.turned, s.model.back)
-	return s.model.updates.next(facts.Later(holding, s.wokeLate()))
+	ready := s.model.updates.next(facts.Later(holding, s.wokeLate()))
+	ready.latest = facts.Later(ready.latest, facts.Plus(s.relistDue(), s.model.updates.longest+writerSlack))
+	return ready
 }
 
 // settledReady reports whether an update has certainly found the rules holding.
@@ -152,7 +158,8 @@ func (s *step) settledReady() bool {
 // unsettledSince is when the last of what leaves an update's result open has ended.
 func (s *step) unsettledSince() time.Time {
 	answered := facts.Later(s.model.turned, s.model.updates.released)
-	return facts.Later(answered, facts.Later(s.model.back, s.wokeLate()))
+	returned := facts.Later(s.model.back, s.relistDue())
+	return facts.Later(answered, facts.Later(returned, s.wokeLate()))
 }
 
 // undecided reports whether the rules hold again since a hang ended at the same moment, or a pause has just ended that

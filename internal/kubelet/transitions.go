@@ -64,6 +64,7 @@ var transitions = []transition{
 	{states: []State{Falling}, next: NotReady, observation: "an update has found the rules failing", observed: (*step).writtenNotReady},
 	{states: []State{Falling}, next: Unsettled, observation: "the rules hold, and an update may have found them failing", observed: (*step).holdsAfterDoubt},
 	{states: []State{Falling}, next: Ready, observation: "the rules hold", observed: (*step).pointsNowhere},
+	{states: []State{NotReady}, next: Unsettled, observation: "plegd's lists are answered, and the kubelet's relist is open", observed: (*step).relistOpen},
 	{states: []State{NotReady}, next: Recovering, observation: "the rules hold", observed: (*step).holdsAndAnswers},
 	{states: []State{Recovering}, next: NotReady, observation: "the rules fail before the next update", observed: (*step).failsBeforeUpdate},
 	{states: []State{Recovering}, next: Falling, observation: "the rules fail", observed: (*step).fails},

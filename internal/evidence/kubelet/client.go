@@ -53,6 +53,7 @@ type Client struct {
 	answeredAt  time.Time          // when healthz was last asked and answered
 	values      map[string]float64 // the last metrics
 	relisted    time.Time          // start of its last relist, by their counters; zero while unknown
+	status      *facts.StartCalls  // its Status calls
 	sandboxes   *facts.StartCalls  // its calls that make sandboxes
 	containers  *facts.StartCalls  // its calls that make containers
 	api         facts.APICalls     // its requests to the API server
@@ -254,11 +255,13 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 		// the kubelet look old.
 		out.LastSeen = readAt.Add(-max(0, readAt.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
 	}
+	k.status = startCalls(k.status, "status", k.values, read.values, readAt)
 	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, read.values, readAt)
 	k.containers = startCalls(k.containers, "create_container", k.values, read.values, readAt)
 	k.api = apiCalls(k.api, k.values, read.values, readAt)
 	k.values = read.values
 	out.Version = read.version
+	out.Status = k.status
 	out.Sandboxes = k.sandboxes
 	out.Containers = k.containers
 	out.API = k.api
