@@ -136,6 +136,8 @@ func TestEnding(t *testing.T) {
 			func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 30, 72 }, false, "containerd, pid 812, had 72 of 72 files open and has 30."},
 		"memory limit lifted": {func(e *facts.Evidence) { e.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/x", Max: 1}} },
 			func(e *facts.Evidence) { e.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/x"}} }, false, "The memory limit of the cgroup /x was raised."},
+		"limit of tasks raised": {func(e *facts.Evidence) { e.Cgroup.PIDsMax = 40 }, func(e *facts.Evidence) { e.Cgroup.PIDsMax = 400 }, false,
+			"The limit of 40 tasks of the cgroup /system.slice/containerd.service was raised."},
 		"helper killed": {func(e *facts.Evidence) { e.Children.Old = []facts.Child{{PID: 1001, Comm: "runc"}} }, nothing, false, "runc, pid 1001, has ended."},
 		"dockerd restarted": {func(e *facts.Evidence) { e.Hops = hop(700) }, func(e *facts.Evidence) { e.Hops = hop(701) }, false,
 			"dockerd was restarted: pid 700 before, pid 701 since"},

@@ -21,7 +21,7 @@ if [ "${1-}" = observe ]; then
     chromium:chromium fonts-dejavu-core:/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
   )
 elif [ "${1-}" = cluster ]; then
-  needed+=(etcd-server:etcd prometheus-alertmanager:prometheus-alertmanager victoria-metrics:vmagent)
+  needed+=(etcd-server:etcd iptables:iptables prometheus-alertmanager:prometheus-alertmanager victoria-metrics:vmagent)
 fi
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin

@@ -87,9 +87,8 @@ func (l *lane) well() error {
 func (l *lane) path(name string) string { return filepath.Join(l.dir, name) }
 func (l *lane) kubeletLog() string      { return l.path("kubelet.log") }
 
-// configure writes the kubelet's files.
-func (l *lane) configure() {
-	l.Helper()
+// kubeletConfig is the kubelet's configuration.
+func (l *lane) kubeletConfig() map[string]any {
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		// Its metrics and healthz on 10250 are for a token that the API server knows.
@@ -114,10 +113,19 @@ func (l *lane) configure() {
 	if l.options.evented {
 		config["featureGates"] = map[string]bool{"EventedPLEG": true}
 	}
+	if l.options.healthzOff {
+		config["healthzPort"] = 0
+	}
+	return config
+}
+
+// configure writes the kubelet's files.
+func (l *lane) configure() {
+	l.Helper()
 	for _, dir := range []string{"manifests", "pods", "plugins", "certs", "state"} {
 		lab.Must(l, os.Mkdir(l.path(dir), 0o755))
 	}
-	l.writeJSON("kubelet.json", config)
+	l.writeJSON("kubelet.json", l.kubeletConfig())
 	lab.Must(l, os.WriteFile(l.path("token"), []byte(kubernetes.MetricsToken+"\n"), 0o600))
 	if l.containerd == nil {
 		return
@@ -153,8 +161,11 @@ func (l *lane) StartKubelet() {
 func (l *lane) startPlegd() {
 	l.Helper()
 	argv := []string{
-		lab.Binary(l.T), "run", "--runtime-endpoint=" + l.socket, "--control-socket=" + l.path("plegd.sock"),
+		lab.Binary(l.T), "run", "--control-socket=" + l.path("plegd.sock"),
 		"--state-dir=" + l.path("state"), "--web.listen-address=127.0.0.1:20290", "--log.format=json",
+	}
+	if !l.options.unnamed {
+		argv = append(argv, "--runtime-endpoint="+l.socket)
 	}
 	if l.options.metrics {
 		argv = append(argv, "--kubelet-metrics-url=https://127.0.0.1:10250/metrics",
@@ -162,6 +173,29 @@ func (l *lane) startPlegd() {
 	}
 	l.plegd = l.node.Start(l.path("plegd.log"), argv...)
 	l.control = lab.UnixClient(l.path("plegd.sock"), 5*time.Second)
+}
+
+// moveKubelet ends the runtime and starts the kubelet again with another one.
+func (l *lane) moveKubelet() {
+	l.Helper()
+	old := l.simulated
+	l.simulated = newSimulated(l.T, l.node, lab.Dir(l.T))
+	l.socket = l.simulated.Socket
+	l.writeJSON("kubelet.json", l.kubeletConfig())
+	l.kubelet.Kill()
+	l.StartKubelet()
+	old.process.Kill()
+}
+
+// dropAPI appends ("-A") or deletes ("-D") the rules that drop all packets to and from the API server.
+func (l *lane) dropAPI(action string) {
+	l.Helper()
+	for _, port := range []string{"--dport", "--sport"} {
+		out, status := l.node.Run(os.Environ(), lab.LookPath(l, "iptables"), action, "INPUT", "-p", "tcp", port, kubernetes.APIPort, "-j", "DROP")
+		if status != 0 {
+			l.Fatalf("iptables: %s", out)
+		}
+	}
 }
 
 // sample asks plegd for its status.

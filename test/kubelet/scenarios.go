@@ -22,15 +22,23 @@ type scenario struct {
 	requestTimeout time.Duration
 	// evented switches the kubelet's EventedPLEG on, which lengthens its relist period up to 1.36.
 	evented bool
+	// unnamed leaves it to plegd to find the runtime's socket.
+	unnamed bool
+	// healthzOff turns the kubelet's healthz off.
+	healthzOff bool
 	// metrics gives plegd the kubelet's metrics on its authenticated port.
 	metrics bool
-	// loopSilent, statusRule, wantReady, predicted, deviation and wantReason are as in record.Recording.
+	// loopSilent to reasonWithin are as in record.Recording.
 	loopSilent bool
 	statusRule bool
 	wantReady  bool
 	predicted  time.Duration
 	deviation  string
 	wantReason string
+	window     time.Duration
+	modelled   bool
+	// reasonWithin and goneWithin are 15 s and 5 s where they are 0.
+	reasonWithin, goneWithin time.Duration
 	// length is about how long it takes: the longest begin first.
 	length time.Duration
 	run    func(l *lane)
@@ -46,6 +54,14 @@ const (
 	// hold is the duration of a fault after the API's NotReady: longer than every window
 	// that plegd predicts, and longer than the delay of a page.
 	hold = 40 * second
+
+	// startWindow is the width of a window that the time from a kubelet's start to its first relist widens, graceWindow
+	// that of one that the phases of lease and node controller do.
+	// statusWindow is that of one by the kubelet's own Status calls, unknownWindow that of a fault before plegd's start.
+	startWindow   = 19 * second
+	statusWindow  = 24 * second
+	unknownWindow = 3*minute + 13*second
+	graceWindow   = 28 * second
 )
 
 var scenarios = []scenario{
@@ -143,10 +159,11 @@ var scenarios = []scenario{
 		run: func(l *lane) { l.freeze(90 * second) },
 	},
 	// An estimate of the kubelet's relists alone makes no node NotReady, and ends with plegd's own lists.
-	changing("ListContainers takes 40 s once while pods change", "ListContainers=1*delay(40s)->off", 7, 90*second),
-	changing("ListContainers takes 70 s while pods change", "ListContainers=delay(70s)", 3, 240*second),
+	changing("ListContainers takes 40 s once while pods change", "ListContainers=1*delay(40s)->off", order{Restart: 7}, 90*second),
+	changing("ListContainers takes 70 s while pods change", "ListContainers=delay(70s)", order{Restart: 3}, 240*second),
 	lasting("EventedPLEG, ListContainers hangs for 280 s", "ListContainers=hang", 280*second, scenario{loopSilent: true, evented: true, minor: true}),
-	lasting("Status fails every second time", "Status="+strings.Repeat("1*error(Unknown: m)->1*off->", 40)+"off", 120*second, scenario{}),
+	lasting("Status fails every second time", "Status="+strings.Repeat("1*error(Unknown: m)->1*off->", 40)+"off", 120*second,
+		scenario{metrics: true, statusRule: true, loopSilent: true, predicted: 22 * second, window: statusWindow}),
 	{
 		name: "plegd is restarted 40 s into SIGSTOP for 150 s", real: true, minor: true, loopSilent: true, length: 190 * second,
 		run: func(l *lane) {
@@ -161,7 +178,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "plegd starts 60 s into a list hang", loopSilent: true, predicted: 66 * second, length: 260 * second,
+		name: "plegd starts 60 s into a list hang", loopSilent: true, predicted: 66 * second, window: unknownWindow, length: 260 * second,
 		run: func(l *lane) {
 			l.plegd.Kill()
 			lab.Must(l, os.RemoveAll(l.path("state")))
@@ -173,6 +190,62 @@ var scenarios = []scenario{
 			l.Sleep(hold)
 			l.Recovery()
 			l.simulated.Fail("")
+		},
+	},
+	changing("ListContainers takes 70 s while pods end", "ListContainers=delay(70s)", order{End: 3}, 240*second),
+	failing("EventedPLEG, ListContainers hangs", "ListContainers=hang", 600*second, scenario{loopSilent: true, evented: true, modelled: true, window: startWindow}),
+	failing("EventedPLEG and metrics, ListContainers hangs", "ListContainers=hang", 600*second,
+		scenario{loopSilent: true, evented: true, metrics: true, minor: true, modelled: true, window: startWindow}),
+	{
+		name: "EventedPLEG, the runtime is restarted, ListContainers hangs", evented: true, loopSilent: true, length: 280 * second,
+		run: func(l *lane) {
+			l.simulated.Restart()
+			lab.Eventually(l, minute, "all is well", l.well)
+			l.Sleep(calm)
+			l.Fault()
+			l.simulated.Fail("ListContainers=hang")
+			l.AwaitReady(false, 220*second)
+			l.Sleep(hold)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	{
+		name: "the kubelet moves to another runtime, whose Status fails", unnamed: true, loopSilent: true, statusRule: true,
+		predicted: 66 * second, length: 160 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.moveKubelet()
+			l.Sleep(60 * second)
+			l.simulated.Fail("Status=error(Unknown: failed to get runtime status)")
+			l.AwaitReady(false, minute)
+			l.Sleep(hold)
+			l.Recovery()
+			l.simulated.Fail("")
+		},
+	},
+	{
+		name: "the API server cannot be reached", minor: true, loopSilent: true, wantReason: "KubeletDisconnected", window: graceWindow,
+		predicted: 26 * second, reasonWithin: 26 * second, goneWithin: 20 * second, length: 140 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.dropAPI("-A")
+			l.AwaitReady(false, 90*second)
+			l.Sleep(hold)
+			l.Recovery()
+			l.dropAPI("-D")
+		},
+	},
+	{
+		name: "the kubelet without healthz is killed", healthzOff: true, loopSilent: true, wantReason: "KubeletDown", window: graceWindow,
+		predicted: 21 * second, reasonWithin: 20 * second, goneWithin: 15 * second, length: 120 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.kubelet.Kill()
+			l.AwaitReady(false, 90*second)
+			l.Sleep(hold)
+			l.StartKubelet()
+			l.Recovery()
 		},
 	},
 }
@@ -234,16 +307,16 @@ func lasting(name, failpoints string, d time.Duration, s scenario) scenario {
 	return s
 }
 
-// changing sets failpoints for a time in which containers of some pods are restarted every 20 s. plegd reads the
+// changing sets failpoints for a time in which containers of some pods change every 20 s. plegd reads the
 // kubelet's metrics.
-func changing(name, failpoints string, pods int, d time.Duration) scenario {
+func changing(name, failpoints string, change order, d time.Duration) scenario {
 	return scenario{
-		name: name, minor: true, metrics: true, length: d + 70*second,
+		name: name, minor: true, metrics: true, loopSilent: true, modelled: true, length: d + 70*second,
 		run: func(l *lane) {
 			l.Fault()
 			l.simulated.Fail(failpoints)
 			for range d / (20 * second) {
-				l.simulated.Do(order{Restart: pods})
+				l.simulated.Do(change)
 				l.Sleep(20 * second)
 			}
 			l.Recovery()

@@ -38,6 +38,8 @@ type order struct {
 	Failpoints *string `json:"failpoints,omitempty"`
 	// Restart is in how many pods a container is to be restarted.
 	Restart int `json:"restart,omitempty"`
+	// End is in how many more pods a container ends for good.
+	End int `json:"end,omitempty"`
 	// Stuck, unless nil, is of how many pods the container's status hangs; a
 	// container of each of them ends, so that it is inspected.
 	Stuck *int `json:"stuck,omitempty"`
@@ -49,20 +51,38 @@ type order struct {
 type simulated struct {
 	Socket string
 
-	t    testing.TB
-	http *http.Client
+	t       testing.TB
+	node    *lab.Node
+	log     string
+	process *lab.NodeProcess
+	http    *http.Client
 }
 
 // newSimulated starts one on a node.
 func newSimulated(t testing.TB, node *lab.Node, dir string) *simulated {
 	t.Helper()
-	s := &simulated{t: t, Socket: filepath.Join(dir, "runtime.sock")}
+	s := &simulated{t: t, node: node, Socket: filepath.Join(dir, "runtime.sock"), log: filepath.Join(dir, "runtime.log")}
 	s.http = lab.UnixClient(controlSocket(s.Socket), 5*time.Second)
-	self, err := os.Executable()
-	lab.Must(t, err)
-	node.StartWith(append(os.Environ(), simulatedEnv+"="+s.Socket), filepath.Join(dir, "runtime.log"), self)
-	lab.Eventually(t, 10*time.Second, "the simulated runtime serves", func() error { return s.send(order{}) })
+	s.start()
 	return s
+}
+
+func (s *simulated) start() {
+	s.t.Helper()
+	self, err := os.Executable()
+	lab.Must(s.t, err)
+	s.process = s.node.StartWith(append(os.Environ(), simulatedEnv+"="+s.Socket), s.log, self)
+	lab.Eventually(s.t, 10*time.Second, "the simulated runtime serves", func() error { return s.send(order{}) })
+}
+
+// Restart kills the process and starts another one, with other pods.
+func (s *simulated) Restart() {
+	s.t.Helper()
+	s.process.Kill()
+	for _, socket := range []string{s.Socket, controlSocket(s.Socket)} {
+		lab.Must(s.t, os.RemoveAll(socket))
+	}
+	s.start()
 }
 
 func controlSocket(socket string) string { return socket + ".control" }
@@ -126,6 +146,7 @@ type simulatedServer struct {
 	mu       sync.Mutex
 	stuck    map[string]bool // the containers whose status hangs
 	released chan struct{}   // closed when they are released
+	ended    int             // in how many pods a container has ended for good
 }
 
 func (s *simulatedServer) release() {
@@ -168,24 +189,32 @@ func (s *simulatedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if o.Restart > 0 {
 		s.runtime.Churn(float64(o.Restart) / float64(len(s.pods)))
 	}
+	if o.End > 0 {
+		s.exit(s.pods[s.ended:s.ended+o.End], func(string) {})
+		s.ended += o.End
+	}
 	if o.Stuck != nil {
 		s.release()
-		s.stick(*o.Stuck)
+		s.exit(s.pods[:*o.Stuck], s.stick)
 	}
 }
 
-// stick makes the status of the containers of some pods hang and ends them.
-func (s *simulatedServer) stick(pods int) {
+// stick makes the status of a container hang.
+func (s *simulatedServer) stick(container string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stuck[container] = true
+}
+
+// exit ends the containers of some pods, each of which it passes to a function before.
+func (s *simulatedServer) exit(pods []fakeruntime.Pod, before func(container string)) {
 	_, containers := s.runtime.Snapshot()
-	for _, p := range s.pods[:pods] {
+	for _, p := range pods {
 		for _, c := range containers {
-			if c.GetLabels()["io.kubernetes.pod.uid"] != p.UID || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
-				continue
+			if c.GetLabels()["io.kubernetes.pod.uid"] == p.UID && c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+				before(c.GetId())
+				s.runtime.ExitContainer(c.GetId(), 137, "Error")
 			}
-			s.mu.Lock()
-			s.stuck[c.GetId()] = true
-			s.mu.Unlock()
-			s.runtime.ExitContainer(c.GetId(), 137, "Error")
 		}
 	}
 }

@@ -267,7 +267,7 @@ func (c *Comparison) window() {
 	if c.Inside < insideShare {
 		c.problem("NotReady at %.1f s is inside the window of %.0f %% of the predictions", turned, 100*c.Inside)
 	}
-	if c.Widest > windowLimit.Seconds() {
+	if c.Widest > max(windowLimit, r.WindowLimit).Seconds() {
 		c.problem("a predicted window is %.1f s wide", c.Widest)
 	}
 }
@@ -275,7 +275,7 @@ func (c *Comparison) window() {
 // turns pairs the API's changes with plegd's.
 func (c *Comparison) turns() {
 	paired := make([]bool, len(c.API))
-	limit := (phaseLimit + c.Recording.phase()).Seconds()
+	limit := c.Recording.turnLimit()
 	for _, p := range c.Plegd {
 		i := c.overlapping(p)
 		if i < 0 {
@@ -284,6 +284,10 @@ func (c *Comparison) turns() {
 		}
 		paired[i] = true
 		a := c.API[i]
+		if c.Recording.Modelled {
+			c.within(p, a)
+			continue
+		}
 		if d := p.NotReady - a.NotReady; d > limit || d < -limit {
 			c.problem("plegd said NotReady at %.1f s, the API at %.1f s", p.NotReady, a.NotReady)
 		}
@@ -319,6 +323,21 @@ func (r *Recording) phase() time.Duration {
 		return statusPhase
 	}
 	return 0
+}
+
+// within checks that plegd says NotReady only while the API does.
+func (c *Comparison) within(p, a Turn) {
+	limit := c.Recording.turnLimit()
+	early := p.NotReady < a.NotReady-limit
+	late := a.Ready != nil && (p.Ready == nil || *p.Ready > *a.Ready+limit)
+	if early || late {
+		c.problem("plegd said NotReady at %.1f s, Ready again: %s; the API at %.1f s, %s", p.NotReady, Seconds(p.Ready), a.NotReady, Seconds(a.Ready))
+	}
+}
+
+// turnLimit is how many seconds a turn of plegd's may be from the API's.
+func (r *Recording) turnLimit() float64 {
+	return (max(phaseLimit, r.WindowLimit) + r.phase()).Seconds()
 }
 
 // heldBefore reports whether the window that plegd last predicted before a moment
@@ -363,7 +382,7 @@ func (c *Comparison) released(a Turn) bool {
 
 // overlapping returns the API's turn that plegd's one belongs to, -1 for none.
 func (c *Comparison) overlapping(p Turn) int {
-	limit := (phaseLimit + c.Recording.phase()).Seconds()
+	limit := c.Recording.turnLimit()
 	for i, a := range c.API {
 		if a.Ready != nil && p.NotReady > *a.Ready+limit {
 			continue
@@ -395,7 +414,7 @@ func (c *Comparison) messages() {
 	c.Message = "different"
 	for _, s := range r.Samples {
 		at := r.since(s.At)
-		if at < turn.NotReady-phaseLimit.Seconds() || at > turn.NotReady+phaseLimit.Seconds() || s.Message == "" {
+		if at < turn.NotReady-r.turnLimit() || at > turn.NotReady+r.turnLimit() || s.Message == "" {
 			continue
 		}
 		c.PlegdMessage = s.Message

@@ -26,8 +26,10 @@ import (
 
 const (
 	// APIURL is where the API server listens on its node, and on those that it is forwarded to.
-	APIURL     = "https://" + apiAddress
-	apiAddress = "127.0.0.1:6443"
+	APIURL = "https://" + apiAddress
+	// APIPort is its port.
+	APIPort    = "6443"
+	apiAddress = "127.0.0.1:" + APIPort
 	// NodeAddress is the node's only address besides the loopback's.
 	NodeAddress = "192.0.2.1"
 
@@ -86,7 +88,7 @@ func NewControlPlane(t testing.TB, n *lab.Node, version string, nodes ...string)
 		"--listen-peer-urls=http://127.0.0.1:2380", "--initial-advertise-peer-urls=http://127.0.0.1:2380",
 		"--initial-cluster=default=http://127.0.0.1:2380")
 	c.Start("kube-apiserver", c.program("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
-		"--bind-address=127.0.0.1", "--secure-port=6443", "--advertise-address="+NodeAddress, "--cert-dir="+c.Path("apiserver"),
+		"--bind-address=127.0.0.1", "--secure-port="+APIPort, "--advertise-address="+NodeAddress, "--cert-dir="+c.Path("apiserver"),
 		"--token-auth-file="+c.write("tokens.csv", users.Bytes()), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true", "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+keys, "--service-account-signing-key-file="+keys)
