@@ -77,7 +77,7 @@ existing file is replaced; a device, pipe or socket is written to.`,
 }
 
 // writeBundle writes the archive to a path and reports its size and the missing parts. A
-// regular file appears whole or not at all; what is none is written to and never replaced.
+// regular file appears whole or not at all; a device, pipe or socket is written to, never replaced.
 func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), stderr io.Writer) error {
 	var m *bundle.Manifest
 	info, err := os.Stat(path)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -34,21 +35,10 @@ func install(dir string) error {
 		return fmt.Errorf("install into %s: %w", dir, err)
 	}
 	defer func() { _ = os.Remove(temp.Name()) }() // fails once it is renamed
-	if err := copyProgram(temp, program); err != nil {
+	_, err = io.Copy(temp, program)
+	err = errors.Join(err, temp.Chmod(0o755), temp.Close())
+	if err != nil {
 		return fmt.Errorf("install into %s: %w", dir, err)
 	}
 	return os.Rename(temp.Name(), filepath.Join(dir, "plegd"))
-}
-
-// copyProgram fills an executable file and closes it.
-func copyProgram(target *os.File, program io.Reader) error {
-	_, err := io.Copy(target, program)
-	if err == nil {
-		err = target.Chmod(0o755)
-	}
-	closed := target.Close()
-	if err != nil {
-		return err
-	}
-	return closed
 }

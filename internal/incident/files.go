@@ -52,18 +52,14 @@ func writeFile(path string, content []byte) error {
 	return statedir.Write(root, filepath.Base(path), content, true)
 }
 
-// removeFile removes the file of an incident, if there is one.
+// removeFile removes the file of an incident.
 func removeFile(path string) error {
 	root, err := openDir(filepath.Dir(path), false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	err = root.Remove(filepath.Base(path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return root.Remove(filepath.Base(path))
 }
 
 // encode returns the content of an incident's file. Moments in the middle of the

@@ -181,12 +181,17 @@ func (r *Recorder) interrupt(one *Incident) {
 	doc := *one
 	doc.Outcome = Interrupted
 	doc.Closed = &doc.Updated
+	r.renew(&doc)
+	r.unsaved = append(r.unsaved, &doc)
+}
+
+// renew puts the present version of an incident into the list.
+func (r *Recorder) renew(doc *Incident) {
 	for i := range r.list {
 		if r.list[i].ID == doc.ID {
 			r.list[i] = doc.Summary
 		}
 	}
-	r.unsaved = append(r.unsaved, &doc)
 }
 
 // recover closes the open incident once the evidence was sampled after its end. It returns the
@@ -216,12 +221,7 @@ func (r *Recorder) recover(s *facts.Snapshot) (o *openIncident, closed bool) {
 // put lists the present version of an incident that is open, or ends; due: it is to be written.
 func (r *Recorder) put(o *openIncident, due bool) {
 	doc := o.document()
-	for i := range r.list {
-		if r.list[i].ID == doc.ID {
-			r.list[i] = doc.Summary
-			break
-		}
-	}
+	r.renew(doc)
 	if !due {
 		return
 	}
