@@ -62,6 +62,46 @@ func (s *Slot[T]) Do(ctx context.Context, limit time.Duration, call func(context
 // Busy reports whether a call is running, abandoned or not.
 func (s *Slot[T]) Busy() bool { return s.busy.Load() }
 
+// Line runs calls one after another in a goroutine that keeps its stack between them. A call that
+// takes too long is left to it, and the next one gets another goroutine. The zero value is ready
+// for use, by one goroutine at a time.
+type Line struct {
+	calls chan func()
+	ended chan struct{}
+}
+
+// Do runs a call and waits for its end, but for no longer than patience.
+func (l *Line) Do(patience time.Duration, call func()) {
+	if l.calls == nil {
+		l.calls = make(chan func())
+		l.ended = make(chan struct{}, 1)
+		go serve(l.calls, l.ended)
+	}
+	l.calls <- call
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-l.ended:
+	case <-timer.C:
+		l.Close()
+	}
+}
+
+// Close ends the goroutine, once its call has ended.
+func (l *Line) Close() {
+	if l.calls != nil {
+		close(l.calls)
+		l.calls = nil
+	}
+}
+
+func serve(calls <-chan func(), ended chan<- struct{}) {
+	for call := range calls {
+		call()
+		ended <- struct{}{}
+	}
+}
+
 // Signal asks for something to be done soon; it holds one request.
 type Signal chan struct{}
 

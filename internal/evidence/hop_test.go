@@ -179,7 +179,7 @@ func TestHopIsItsProcess(t *testing.T) {
 		h.dialer.probeOnce(t.Context())
 		for range 2 {
 			for _, s := range h.sources {
-				s.(interface{ sample(ctx context.Context) }).sample(t.Context())
+				s.(interface{ sample(context.Context, func()) }).sample(t.Context(), func() {})
 			}
 		}
 		h.facts(&e)

@@ -86,7 +86,7 @@ func TestUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStorage(s)
 		for i, want := range []string{"map[mount table:larger than 50000 lines]", "map[]"} {
-			w.sample(t.Context())
+			w.sample(t.Context(), func() {})
 			source, ok := w.report(&facts.Evidence{})
 			if got := fmt.Sprint(source.Unread); got != want || ok != (i == 0) || !source.Up {
 				t.Errorf("%d: %s, %+v", i, got, source)

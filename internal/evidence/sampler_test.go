@@ -135,7 +135,7 @@ func TestSourceAnswers(t *testing.T) {
 func TestSourceErrorIsCut(t *testing.T) {
 	w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 1, Timeout: time.Minute,
 		Gather: func(context.Context) (*int, error) { return nil, errors.New(strings.Repeat("x", 1<<20)) }})
-	w.sample(t.Context())
+	w.sample(t.Context(), func() {})
 	if s := w.last.Load(); s.Up || len(s.Err) != maxErrorBytes {
 		t.Errorf("up %t, an error of %d bytes", s.Up, len(s.Err))
 	}

@@ -8,6 +8,7 @@ package evidence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,7 @@ type Source interface {
 	// report stores the last sample in the facts, and returns the state of the source; ok is
 	// false while there is nothing to report.
 	report(e *facts.Evidence) (s facts.Source, ok bool)
-	// tick takes a sample in the background where one is due at tick n.
+	// tick takes a sample where one is due at tick n.
 	tick(ctx context.Context, n int, s *Sampler)
 }
 
@@ -67,7 +68,6 @@ type Spec[T any] struct {
 //	failed             not Up, no value
 type Watch[T any] struct {
 	spec    Spec[T]
-	slot    bounded.Slot[sample[T]]
 	last    atomic.Pointer[sample[T]]
 	pending atomic.Bool // a sample is awaited
 	sampled int         // the tick of the last sample, -1 before the first
@@ -141,14 +141,35 @@ func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
 		return
 	}
 	w.sampled = n
-	go func() {
+	s.line.Do(patience, func() {
 		defer w.pending.Store(false)
+		w.sample(ctx, s.notify)
+	})
+}
+
+// sample takes a sample. notify is called when the source becomes urgent, and when that ends.
+func (w *Watch[T]) sample(ctx context.Context, notify func()) {
+	limited, cancel := context.WithTimeout(ctx, w.spec.Timeout)
+	defer cancel()
+	started := time.Now()
+	publish := func(next sample[T], err error) {
 		wasUrgent := w.last.Load().urgent()
-		w.sample(ctx)
+		w.publish(ctx, started, next, err)
 		if w.last.Load().urgent() != wasUrgent {
-			s.notify()
+			notify()
 		}
-	}()
+	}
+	inTime := context.AfterFunc(limited, func() {
+		publish(sample[T]{}, fmt.Errorf("%w within %s", bounded.ErrLate, w.spec.Timeout))
+	})
+	var next sample[T]
+	err := bounded.Recovered(func() (err error) {
+		next, err = w.gather(limited)
+		return err
+	})
+	if inTime() {
+		publish(next, err)
+	}
 }
 
 func (w *Watch[T]) gather(ctx context.Context) (sample[T], error) {
@@ -161,16 +182,15 @@ func (w *Watch[T]) gather(ctx context.Context) (sample[T], error) {
 	return next, err
 }
 
-func (w *Watch[T]) sample(ctx context.Context) {
-	start := time.Now()
+// publish makes a sample the last one, or what a failure leaves of that.
+func (w *Watch[T]) publish(ctx context.Context, started time.Time, next sample[T], err error) {
 	last := w.last.Load()
-	next, err := w.slot.Do(ctx, w.spec.Timeout, w.gather)
 	next.Up = err == nil
 	next.At = time.Now()
-	next.Duration = time.Since(start)
+	next.Duration = time.Since(started)
 	isNothing := errors.Is(err, ErrNoData) || errors.Is(err, kubelet.ErrNone)
 	switch {
-	case ctx.Err() != nil, errors.Is(err, bounded.ErrBusy): // that the call hangs has been published
+	case ctx.Err() != nil: // plegd is stopping
 		return
 	case isNothing && len(next.Unread) == 0:
 		w.last.Store(nothing[T]())
@@ -183,11 +203,14 @@ func (w *Watch[T]) sample(ctx context.Context) {
 		next.value = nil
 		if last.Up {
 			next.value = last.value
-			next.expires = start.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)
+			next.expires = started.Add(time.Duration(w.spec.Every)*tick + 2*w.spec.Timeout)
 		}
 	}
 	w.last.Store(&next)
 }
+
+// patience is the time after which a sample no longer delays those of other sources.
+const patience = 20 * time.Millisecond
 
 // tick is the mean time between two ticks while no alert is on.
 const tick = time.Second
@@ -204,6 +227,7 @@ type Sampler struct {
 	pulse   Pulse
 	alert   atomic.Bool
 	wake    bounded.Signal
+	line    bounded.Line // of the samples
 	jitter  func(least time.Duration) time.Duration
 }
 
@@ -225,8 +249,9 @@ func (s *Sampler) Alert(alert bool) {
 	}
 }
 
-// Run samples until ctx ends, and then returns nil. It waits for no source.
+// Run samples until ctx ends, and then returns nil. It waits for no source for longer than patience.
 func (s *Sampler) Run(ctx context.Context) error {
+	defer s.line.Close()
 	for n := 0; ctx.Err() == nil; n++ {
 		for _, source := range s.sources {
 			source.tick(ctx, n, s)
