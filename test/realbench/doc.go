@@ -1,5 +1,5 @@
-// Package realbench measures what plegd costs beside a real containerd with real pods, beside
-// a plain client that makes the same two lists and, where PLEGD_BENCH_NPD names a directory
-// with node-problem-detector, health-checker and crictl, beside these. It changes nothing but
-// the containerd and the pods that it made.
+// Package realbench measures what plegd costs and how soon it states a fault, on a real
+// containerd with real pods: beside a plain client that makes the same two lists and, where
+// PLEGD_BENCH_NPD names a directory with node-problem-detector, health-checker and crictl, beside
+// these. It changes nothing but the containerd and the pods that it made.
 package realbench
