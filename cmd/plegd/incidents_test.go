@@ -1,16 +1,29 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/plegd/plegd/internal/bundle"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/view"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
+	"github.com/plegd/plegd/test/viewtest"
 )
 
 // example is the documentation's incident.
@@ -100,5 +113,132 @@ func TestReplay(t *testing.T) {
 		if code != tt.code || !strings.Contains(out+errs, tt.says) {
 			t.Errorf("%s: exit %d: %s%s", tt.path, code, out, errs)
 		}
+	}
+}
+
+// TestWatch: the status is printed each second, and an error does not end it.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var out strings.Builder
+		shown := 0
+		err := watch(ctx, &out, false, func() (int, error) {
+			shown++
+			switch shown {
+			case 2:
+				return 0, errors.New("asking plegd: connection refused")
+			case 3:
+				cancel()
+			}
+			return io.WriteString(&out, "HEALTHY\n")
+		})
+		must.Do(t, err)
+		want := "--- 2000-01-01T00:00:00Z\nHEALTHY\n--- 2000-01-01T00:00:01Z\nasking plegd: connection refused\n--- 2000-01-01T00:00:02Z\nHEALTHY\n"
+		check.Equal(t, out.String(), want, "output")
+	})
+}
+
+// TestStacksFile: a dump in a file is analysed, as text and as JSON.
+func TestStacksFile(t *testing.T) {
+	file := filepath.Join("..", "..", "internal", "stacks", "testdata", "containerd-1.6-list-hangs.txt")
+	code, text, errs := plegd(t, "stacks", "--file", file)
+	if code != 0 || !strings.Contains(text, "held by goroutine 346: UpdateContainerResources") {
+		t.Errorf("exit %d, %s%s", code, text, errs)
+	}
+	code, out, errs := plegd(t, "stacks", "--file", file, "-o", "json")
+	var doc stacksDocument
+	if err := json.Unmarshal([]byte(out), &doc); err != nil || code != 0 || len(doc.Dumps) != 1 || doc.Dumps[0].Report.Locks[0].Holder.Goroutine != 346 {
+		t.Errorf("exit %d, %v, %s%s", code, err, out, errs)
+	}
+}
+
+// TestStacksAsks: only a yes lets a runtime get a signal, one for each process.
+func TestStacksAsks(t *testing.T) {
+	for answer, want := range map[string]bool{"": false, "n\n": false, "\n": false, "yes please\n": false, "y\n": true, " YES\n": true, "y": true} {
+		var question strings.Builder
+		check.Equal(t, confirmed("crio", 812, bufio.NewReader(strings.NewReader(answer)), &question), want, "%q", answer)
+		check.Contains(t, question.String(), "SIGUSR1 to crio, pid 812", "question")
+	}
+	input := bufio.NewReader(strings.NewReader("y\nn\n"))
+	if !confirmed("dockerd", 1, input, io.Discard) || confirmed("containerd", 2, input, io.Discard) {
+		t.Error("an answer counts for another process")
+	}
+}
+
+// TestURL asks a daemon over HTTP that knows the client, and one that does not.
+func TestURL(t *testing.T) {
+	var answer any
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, err := facts.Marshal(answer)
+		if err != nil || r.URL.Path != view.PathStatus {
+			http.Error(w, "no such page", http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write(b)
+	}))
+	defer daemon.Close()
+	s := viewtest.Unhealthy()
+	for _, tt := range []struct {
+		answer any
+		args   []string
+		code   int
+		want   string
+	}{
+		{&s, []string{"status"}, exitUnhealthy, "First step"},
+		{&s, []string{"status", "--full"}, exitUnhealthy, "Fresh dial"},
+		{view.NewPublic(&s), []string{"status"}, exitUnhealthy, "public summary"},
+		{view.NewPublic(&s), []string{"status", "-o", "json"}, exitUnhealthy, `"public": true`},
+		{view.NewPublic(&s), []string{"check"}, exitUnhealthy, "RuntimeUnresponsive"},
+		{view.NewPublic(&s), []string{"check", "-o", "nagios"}, exitUnhealthy, "PLEGD CRITICAL - unhealthy: RuntimeUnresponsive"},
+	} {
+		answer = tt.answer
+		code, stdout, stderr := plegd(t, append(tt.args, "--url", daemon.URL)...)
+		if code != tt.code || !strings.Contains(stdout, tt.want) {
+			t.Errorf("%v: %d\n%s%s", tt.args, code, stdout, stderr)
+		}
+	}
+	for _, args := range [][]string{{"status", "--url", "node"}, {"status", "--user=a:b"}, {"check", "--url=http://x", "--cert=y"}} {
+		if code, _, stderr := plegd(t, args...); code != exitUsage {
+			t.Errorf("%v: %d %s", args, code, stderr)
+		}
+	}
+}
+
+// TestBundleTarget: a regular file is replaced with a word, also behind a link, and what is
+// none is written to and stays what it is.
+func TestBundleTarget(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	link := filepath.Join(dir, "link")
+	must.Do(t, os.WriteFile(file, []byte("old"), 0o600))
+	must.Do(t, os.Symlink(file, link))
+	write := func(w io.Writer) (*bundle.Manifest, error) {
+		_, err := io.WriteString(w, "new")
+		return &bundle.Manifest{}, err
+	}
+	for path, word := range map[string]string{link: "is replaced", file: "is replaced", "/dev/null": "", filepath.Join(dir, "fresh"): ""} {
+		mode := func() fs.FileMode {
+			info, err := os.Lstat(path)
+			if err != nil {
+				return 0
+			}
+			return info.Mode().Type()
+		}
+		before := mode()
+		var said strings.Builder
+		must.Do(t, writeBundle(path, write, &said))
+		if mode() != before || strings.Contains(said.String(), "is replaced") != (word != "") {
+			t.Errorf("%s: %v has become %v, %q", path, before, mode(), &said)
+		}
+	}
+	if text, err := os.ReadFile(file); string(text) != "new" || err != nil {
+		t.Errorf("the file holds %q, %v", text, err)
+	}
+	var said strings.Builder
+	if err := writeBundle(dir, write, &said); err == nil {
+		t.Error("a directory is written to")
+	}
+	if err := writeBundle("/dev/full", write, &said); err == nil {
+		t.Error("/dev/full takes an archive")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 )
@@ -99,3 +101,5 @@ func failure(t testing.TB, err error) *facts.CallError {
 	}
 	return e
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -2,6 +2,11 @@ package cri
 
 import (
 	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -193,4 +198,143 @@ func TestBehindCmux(t *testing.T) {
 			t.Errorf("the stream ended with %d, %v", end, err)
 		}
 	})
+}
+
+// TestCloseEndsWhatHangs: calls in flight end at once, at any stage, and later ones
+// fail.
+func TestCloseEndsWhatHangs(t *testing.T) {
+	for name, fault := range map[string]func(*fakeruntime.Runtime){
+		"a call":       func(rt *fakeruntime.Runtime) { rt.Set("ContainerStatus", fakeruntime.Hang()) },
+		"not accepted": func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket, fakeruntime.NoAccept()) },
+		"no settings":  func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket, fakeruntime.NoSettings()) },
+		"frozen":       func(rt *fakeruntime.Runtime) { rt.Set(fakeruntime.Socket, fakeruntime.Freeze()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rt := serve(t, fakeruntime.Options{})
+				fault(rt)
+				c, seen := clientOf(t, rt, Options{})
+				ended := make(chan error, 3)
+				for range 3 {
+					go func() { ended <- c.StatusOf(t.Context(), &Entry{ID: "c"}) }()
+				}
+				time.Sleep(7 * time.Second)
+				synctest.Wait()
+				start := time.Now()
+				must.Do(t, c.Close())
+				for range 3 {
+					check.Equal(t, failure(t, <-ended).Code, CodeCanceled, "a call under way")
+				}
+				check.Equal(t, time.Since(start), 0, "they ended after Close")
+				if h := c.History(OpContainerStatus); !h.InFlightSince.IsZero() {
+					t.Errorf("still in flight since %v", h.InFlightSince)
+				}
+				if got := seen.last(t); got.Code != CodeCanceled || got.Duration != 7*time.Second {
+					t.Errorf("the observer was told %+v", got)
+				}
+				dials := rt.Dials()
+				if _, err := c.Version(t.Context()); failure(t, err).Code != CodeCanceled {
+					t.Errorf("a call after Close: %v, want Canceled", err)
+				}
+				if err := c.Connect(t.Context()); err == nil {
+					t.Error("Connect after Close: no error")
+				}
+				check.NoError(t, c.Close(), "Close again")
+				time.Sleep(time.Hour)
+				if n := rt.Dials(); n != dials {
+					t.Errorf("%d connections after Close", n-dials)
+				}
+			})
+		})
+	}
+}
+
+// TestConnect waits for the runtime's SETTINGS and no longer than it may.
+func TestConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := serve(t, fakeruntime.Options{})
+		c, seen := clientOf(t, rt, Options{})
+		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
+		start := time.Now()
+		if err := c.Connect(within(t, time.Second)); err == nil || time.Since(start) != time.Second {
+			t.Errorf("not accepted: %v after %v", err, time.Since(start))
+		}
+		if dial := c.LastDial(); dial == nil || dial.Err != nil || dial.Duration != 0 {
+			t.Errorf("last dial %+v, want one that was made", dial)
+		}
+		time.AfterFunc(3*time.Second, func() { rt.Set(fakeruntime.Socket) })
+		if err := c.Connect(within(t, time.Minute)); err != nil || time.Since(start) != 4*time.Second {
+			t.Errorf("accepted after 4s: %v after %v", err, time.Since(start))
+		}
+		check.NoError(t, c.Connect(t.Context()), "connected already")
+		rt.Stop()
+		synctest.Wait()
+		if err := c.Connect(t.Context()); err == nil {
+			t.Error("stopped: no error")
+		}
+		must.Do(t, rt.Restart())
+		check.NoError(t, c.Connect(t.Context()), "back")
+		if len(seen.all()) > 0 {
+			t.Errorf("Connect made calls: %v", seen.all())
+		}
+	})
+}
+
+// TestGetOnlyReads: no page but those of the list reaches the runtime, and no redirect is
+// followed.
+func TestGetOnlyReads(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s.sock")
+	l, err := net.Listen("unix", socket)
+	must.Do(t, err)
+	var reached []string
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reached = append(reached, r.Method+" "+r.URL.String())
+		if r.URL.Path == PageInfo {
+			http.Redirect(w, r, "/pause/x", http.StatusFound)
+			return
+		}
+		_, _ = w.Write([]byte("0123456789"))
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+
+	for _, page := range []string{
+		"/pause/x", "/unpause/x", "/debug/heap", "/debug/pprof/heap?debug=1", "/debug/pprof/goroutine", "/containers/x", "/config",
+		"/debug/pprof/profile", "/info/../pause/x", "//pause/x", "http://other/info", "",
+	} {
+		if _, err := Get(t.Context(), socket, page, 100); err == nil || !strings.Contains(err.Error(), "plegd only reads") {
+			t.Errorf("%q: %v", page, err)
+		}
+	}
+	if len(reached) > 0 {
+		t.Errorf("pages that reached the runtime: %q", reached)
+	}
+	for _, page := range []string{PageGoroutines, PageGoroutinesCRIO} {
+		text, err := Get(t.Context(), socket, page, 4)
+		if err != nil || string(text) != "0123" {
+			t.Errorf("%s: %q, %v; want the first 4 bytes", page, text, err)
+		}
+	}
+	if _, err := Get(t.Context(), socket, PageInfo, 100); err == nil || len(reached) != 3 || reached[2] != "GET /info" {
+		t.Errorf("a redirect: %v, %q", err, reached)
+	}
+}
+
+// TestGetTrustsRootAlone: a file, and a socket of another user, are not asked.
+func TestGetTrustsRootAlone(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	must.Do(t, os.WriteFile(file, nil, 0o600))
+	others := filepath.Join(dir, "others.sock")
+	l, err := net.Listen("unix", others)
+	must.Do(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	if err := os.Chown(others, 65534, -1); err != nil {
+		t.Skip(err)
+	}
+	for path, want := range map[string]string{file: "not a socket", others: "does not belong to root", filepath.Join(dir, "none"): "no such file"} {
+		if _, err := Get(t.Context(), path, PageInfo, 100); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
 }

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/plegd/plegd/internal/facts"
-
 	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/facts/factstest"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -181,3 +182,8 @@ func TestScenariosNameNoPods(t *testing.T) {
 		}
 	}
 }
+
+var t0 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// healthyFacts are those of a node on which all was well a moment before.
+var healthyFacts = factstest.Healthy

@@ -1,10 +1,12 @@
 package health
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestFindSymptom: the call that hangs by the verdict comes before the primary reason's
@@ -74,6 +76,98 @@ func TestFindSymptom(t *testing.T) {
 		got, ok := FindSymptom(&f, &tt.v, now, tt.last)
 		if got != tt.want || ok != (tt.want != facts.Symptom{}) {
 			t.Errorf("%s: got %+v, %t\nwant %+v", name, got, ok, tt.want)
+		}
+	}
+}
+
+// TestPluginNext: the step follows from the error that containerd reports.
+func TestPluginNext(t *testing.T) {
+	for name, tt := range map[string]struct {
+		plugin *facts.CRIPlugin
+		want   string // a part of the step, "" for the page's
+	}{
+		"unknown":     {plugin: nil, want: ""},
+		"snapshotter": {plugin: &facts.CRIPlugin{Error: `failed to find snapshotter "nydus"`}, want: "Start the snapshotter"},
+		"inotify":     {plugin: &facts.CRIPlugin{Error: "failed to create fsnotify watcher: too many open files"}, want: "max_user_instances"},
+		"runtime":     {plugin: &facts.CRIPlugin{Error: "invalid plugin config: default_runtime_name"}, want: "default runtime"},
+		"disabled":    {plugin: &facts.CRIPlugin{Absent: true}, want: "disabled_plugins"},
+		"other":       {plugin: &facts.CRIPlugin{Error: "something else"}, want: ""},
+	} {
+		w := &signals{f: &facts.Facts{CRIPlugin: tt.plugin}}
+		got := w.pluginNext()
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
+// TestWordsOfTheNode: a word is a value that the node shows, else the step that has it is left out.
+func TestWordsOfTheNode(t *testing.T) {
+	const socket = "/run/containerd/containerd.sock"
+	process := func(unit string, alive bool) *facts.Process {
+		return &facts.Process{PID: 4711, Alive: alive, Unit: unit, MaxFDs: 1024, HardFDs: 524288}
+	}
+	limited := []facts.MemoryLimit{
+		{Path: "/a.slice/b.service", Max: 100, Usage: 5},
+		{Path: "/a.slice", Max: 100, Usage: 99},
+	}
+	for name, tt := range map[string]struct {
+		hop                facts.Hop
+		path, reason, step string
+		chain              []facts.Link
+		want               string // "" where the step is left out
+	}{
+		"a live runtime":              {hop: facts.Hop{Process: process("", true)}, path: socket, step: "kill -CONT {pid}; ss {socket}", want: "kill -CONT 4711; ss " + socket},
+		"one that is gone":            {hop: facts.Hop{Process: process("", false)}, path: socket, step: "kill -CONT {pid}"},
+		"the unit by the cgroup":      {hop: facts.Hop{Process: process("", true), Cgroup: &facts.Cgroup{Path: "/system.slice/k3s.service/containerd"}}, path: socket, step: "{unit}", want: "k3s"},
+		"the unit that last ran it":   {hop: facts.Hop{Process: process("rke2-server.service", false)}, path: "/run/k3s/containerd/containerd.sock", step: "{unit}", want: "rke2-server"},
+		"no service runs it":          {hop: facts.Hop{Process: process("", true), Cgroup: &facts.Cgroup{Path: "/user.slice"}}, path: socket, step: "{unit}"},
+		"never seen, usual path":      {path: socket, step: "{unit}", want: "containerd"},
+		"never seen, /var/run":        {path: "/var/run/crio/crio.sock", step: "{unit}", want: "crio"},
+		"never seen, a shared path":   {path: "/run/k3s/containerd/containerd.sock", step: "{unit}"},
+		"more descriptors":            {hop: facts.Hop{Process: process("", true)}, step: "{fds}", want: "524288:524288"},
+		"soft limit is the hard one":  {hop: facts.Hop{Process: &facts.Process{MaxFDs: 1048576, HardFDs: 1048576}}, step: "{fds}", want: "2097152:2097152"},
+		"limit not readable":          {hop: facts.Hop{Process: &facts.Process{MaxFDs: -1}}, step: "{fds}"},
+		"the level of a memory limit": {hop: facts.Hop{Cgroup: &facts.Cgroup{Path: "/a.slice/b.service", MemoryLimits: limited}}, reason: RuntimeMemoryLimited, step: "{levelunit}", want: "a.slice"},
+		"the level of a quota":        {hop: facts.Hop{Cgroup: &facts.Cgroup{ThrottledPath: "/system.slice"}}, reason: RuntimeThrottled, step: "{level} {levelunit}", want: "/system.slice system.slice"},
+		"a level that is no unit":     {hop: facts.Hop{Cgroup: &facts.Cgroup{ThrottledPath: "/system.slice/k3s.service/containerd"}}, reason: RuntimeThrottled, step: "{levelunit}"},
+		"a holder that is not known":  {hop: facts.Hop{Process: &facts.Process{Lock: &facts.LockWait{}}}, step: "ps -p {holder}"},
+		"the shell's braces":          {step: "cat /proc/pressure/{cpu,io,memory}", want: "cat /proc/pressure/{cpu,io,memory}"},
+		"the shim of the chain":       {reason: ShimStuck, chain: []facts.Link{{Kind: facts.KindCall}, {Kind: facts.KindShim, PID: 12}}, step: "{shim}", want: "12"},
+		"no shim":                     {reason: ShimStuck, step: "{shim}"},
+		"the kubelet's unit":          {step: "{kubelet} {abortable}", want: "kubelet kubelet"},
+		"the kubelet waits for NFS":   {chain: []facts.Link{{Kind: facts.KindProcess}, {Kind: facts.KindMount}}, step: "{abortable}"},
+	} {
+		f := facts.Facts{Endpoint: facts.Endpoint{Path: tt.path}, Evidence: facts.Evidence{Hop: tt.hop, KubeletUnit: "kubelet"}}
+		got, known := nodeWords(&f, tt.reason, tt.chain).fill(tt.step)
+		if known != (tt.want != "") || known && got != tt.want {
+			t.Errorf("%s: %q, known %t, want %q", name, got, known, tt.want)
+		}
+	}
+	f := facts.Facts{Evidence: facts.Evidence{KubeletUnit: "k3s"}}
+	if _, known := nodeWords(&f, "", nil).fill("{abortable}"); known {
+		t.Error("the unit of k3s runs more than the kubelet")
+	}
+}
+
+// TestStepsOfASubject: without a chain the pid is that of the reason's subject.
+func TestStepsOfASubject(t *testing.T) {
+	f := facts.Facts{Evidence: facts.Evidence{
+		Children: &facts.Children{Stuck: []facts.Child{{PID: 11}}, Old: []facts.Child{{PID: 12}}},
+	}}
+	for reason, want := range map[string]string{ShimStuck: "-p 11`", RuntimeHelperStuck: "-p 12`"} {
+		check.Contains(t, stepsOf(&facts.Verdict{Reason: reason}, &f)[0], want, "%s", reason)
+	}
+}
+
+// TestLiveRestoreFirst: the look at live-restore comes before the step that restarts dockerd.
+func TestLiveRestoreFirst(t *testing.T) {
+	for unit, want := range map[string]bool{"docker.service": true, "containerd.service": false} {
+		f := facts.Facts{Evidence: facts.Evidence{Hop: facts.Hop{Process: &facts.Process{PID: 1, Alive: true, Comm: "dockerd", Unit: unit}}}}
+		steps := strings.Join(stepsOf(&facts.Verdict{Reason: RuntimeUnresponsive}, &f), "\n")
+		look, restart, found := strings.Cut(steps, "systemctl restart")
+		if !found || strings.Contains(look, "LiveRestoreEnabled") != want || strings.Contains(restart, "LiveRestoreEnabled") {
+			t.Errorf("%s: %s", unit, steps)
 		}
 	}
 }

@@ -1,12 +1,16 @@
 package relist
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 )
 
 // TestHint: a hint relists its pod between two relists, and the next relist finds
@@ -123,4 +127,62 @@ func TestManyContainersOfOnePod(t *testing.T) {
 			t.Errorf("%d containers: events %+v", n, events)
 		}
 	}
+}
+
+// TestEventsOfOnePod: containers before sandboxes.
+func TestEventsOfOnePod(t *testing.T) {
+	rt := newScript()
+	l := New(rt, time.Second, newWatcher())
+	rt.sandboxes = []*cri.Entry{sandbox("u", "s", cri.StateRunning)}
+	rt.containers = []*cri.Entry{container("u", "c1", cri.StateRunning), container("u", "c2", cri.StateExited)}
+	l.relist(t.Context())
+	var got []string
+	for _, e := range drain(l) {
+		got = append(got, fmt.Sprintf("%s %s %s %t", e.Type, e.ID, e.Name, e.Sandbox))
+	}
+	want := []string{"ContainerStarted c1 name-c1 false", "ContainerDied c2 name-c2 false", "ContainerStarted s  true"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// panics is a runtime whose calls panic beside the relists.
+type panics struct {
+	*world
+	l *Loop
+}
+
+func (p panics) ListContainers(ctx context.Context) ([]*cri.Entry, error) {
+	if p.l.Snapshot().Relist.Phase == facts.PhaseInspect {
+		panic("a list beside the relists")
+	}
+	return p.world.ListContainers(ctx)
+}
+
+// TestPanicBeside: a panic in a list beside the relists ends neither the daemon nor
+// the lists that follow.
+func TestPanicBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(3)
+		p := &panics{world: w}
+		p.l = New(p, time.Second, newWatcher())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.l.Run(ctx) }()
+		time.Sleep(5500 * time.Millisecond)
+		w.hang("pod001")
+		w.set(func() { w.pods["pod001"].state = cri.StateExited })
+		time.Sleep(10 * time.Second)
+		w.release("pod001")
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if s := p.l.Snapshot(); time.Since(s.LastSeen) > 2*time.Second || len(p.l.besideToken) > 0 {
+			t.Errorf("last seen %s ago, %d lists beside under way", time.Since(s.LastSeen), len(p.l.besideToken))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

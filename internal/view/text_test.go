@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
@@ -158,5 +160,65 @@ func TestIncidentText(t *testing.T) {
 	b.Reset()
 	if err := WriteIncidents(&b, nil); err != nil || b.String() != "no incidents\n" {
 		t.Errorf("%q, %v", b.String(), err)
+	}
+}
+
+func TestFloat(t *testing.T) {
+	for s, want := range map[float64]string{
+		0: "0s", -1: "0s", 0.000084: "0.1ms", 0.0004: "0.4ms", 0.0099: "9.9ms", 0.012: "12ms", 0.9994: "999ms", 0.9999: "1.0s",
+		2.34: "2.3s", 9.94: "9.9s", 9.96: "10s", 47.4: "47s", 59.6: "1m00s", 133: "2m13s", 3599.6: "1h00m", 11040: "3h04m",
+		190800: "2d05h",
+	} {
+		check.Equal(t, float(s), want, "formatSeconds(%v)", s)
+	}
+	check.Equal(t, countdown(200*time.Millisecond), "1s", "a countdown must not say 0 before it is over")
+}
+
+func TestWrap(t *testing.T) {
+	for _, tt := range []struct {
+		in    string
+		width int
+		want  string
+	}{
+		{"", 5, ""},
+		{"a b c", 5, "a b c"},
+		{"a bb ccc", 4, "a bb|ccc"},
+		{"abcdefghij", 4, "abcdefghij"},
+		{"ab cdefghij k", 4, "ab|cdefghij|k"},
+		{"a " + unbroken("b  c") + " d", 4, "a|b  c|d"},
+		{"a " + unbroken("bb ccc") + ": d", 4, "a|bb ccc:|d"},
+	} {
+		check.Equal(t, strings.Join(wrap(tt.in, tt.width), "|"), tt.want, "wrap(%q, %d)", tt.in, tt.width)
+	}
+}
+
+func TestHistory(t *testing.T) {
+	start := time.Date(2026, 11, 21, 3, 4, 5, 0, time.UTC)
+	h := NewHistory(start)
+	at := func(s float64) time.Time { return start.Add(time.Duration(s * float64(time.Second))) }
+	last := func(now float64, n int) []RelistBin { return h.Bins(at(now))[HistoryBins-n:] }
+	h.Add(at(1), time.Millisecond, true)
+	h.Add(at(2), 7*time.Millisecond, true)
+	h.Add(at(3), 2*time.Millisecond, false)
+	h.Add(at(11), time.Second, true)
+	h.Judged(at(11), facts.StateDegraded) // the worst one counts
+	h.Judged(at(12), facts.StateHealthy)
+	want := []RelistBin{{}, {Slowest: 7 * time.Millisecond, Relists: 3, Failed: 1}, {}, {Slowest: time.Second, Relists: 1, State: facts.StateDegraded}}
+	if diff := cmp.Diff(want, last(12, 4)); diff != "" {
+		t.Error(diff)
+	}
+	// Ten minutes later the old ones are gone, and their places are used again.
+	h.Add(at(601), 3*time.Millisecond, true)
+	if diff := cmp.Diff([]RelistBin{{Slowest: 3 * time.Millisecond, Relists: 1}}, last(602, 1)); diff != "" {
+		t.Error(diff)
+	}
+	check.Equal(t, h.Bins(at(602))[0], RelistBin{}, "a bin of ten minutes ago is still there")
+	// A restart that takes 20 s leaves a gap of four bins.
+	saved, again := h.Bins(at(602)), NewHistory(at(622))
+	again.Restore(at(602), saved)
+	again.Add(at(623), time.Millisecond, true)
+	want = []RelistBin{saved[HistoryBins-1], {}, {}, {}, {Slowest: time.Millisecond, Relists: 1}}
+	if diff := cmp.Diff(want, again.Bins(at(623))[HistoryBins-5:]); diff != "" {
+		t.Error(diff)
 	}
 }
