@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -171,6 +173,10 @@ func (s *session) call(ctx context.Context, op string, req proto.Message, a *ans
 		err = conn.Invoke(ctx, methods[op], req, a, grpc.MaxCallRecvMsgSize(limit))
 	}
 	end := time.Now()
+	if conn != nil && status.Code(err) == codes.Unavailable {
+		// gRPC fails the calls before it changes the state by which the next call replaces the connection.
+		conn.WaitForStateChange(ctx, connectivity.Connecting)
+	}
 	if !a.received.IsZero() {
 		end = a.received // decoding is plegd's own time
 	}
