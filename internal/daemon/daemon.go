@@ -209,7 +209,8 @@ func (d *Daemon) watch() {
 		},
 	})
 	d.ledger = ledger.New(ledger.Options{
-		Table: d.sources.Table, SysFS: cfg.SysFS, PIDs: d.sources.PIDs, Pod: d.pod, Begun: d.restored.owed,
+		Table: d.sources.Table, SysFS: cfg.SysFS, PIDs: d.sources.PIDs, Sockets: d.sources.Sockets, Pod: d.pod,
+		Begun: d.restored.owed,
 	})
 	if cfg.Events != relist.Off {
 		d.events = events.New(events.Options{

@@ -170,6 +170,17 @@ func (r *Registry) PIDs() []int {
 	return out
 }
 
+// Sockets returns the sockets at which the processes of PIDs answer calls, under each of their names.
+func (r *Registry) Sockets() []string {
+	var out []string
+	for _, h := range r.hops {
+		if path := h.path(); path != "" {
+			out = append(out, spellings(path)...)
+		}
+	}
+	return out
+}
+
 // Facts returns the last samples. It waits for no source.
 func (r *Registry) Facts() facts.Evidence {
 	e := facts.Evidence{Sources: map[string]facts.Source{}}

@@ -42,6 +42,8 @@ type Options struct {
 	SysFS string
 	// PIDs returns the runtime's process, and those of the hops behind it; 0 for an unknown one.
 	PIDs func() []int
+	// Sockets returns the sockets at which these answer calls, under each of their names.
+	Sockets func() []string
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
 	Pod func(id string) string
 	// Begun is since when something was owed to the plegd before, as Ages had it.
@@ -58,6 +60,7 @@ type Ledger struct {
 	owed    map[identity]*obligation
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
+	members map[proc.ID]descriptors // the runtime, the hops behind it and their shims
 	ages    atomic.Pointer[map[string]time.Time]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
@@ -123,7 +126,7 @@ type Result struct {
 func (l *Ledger) Pass(ctx context.Context) Result {
 	limited, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
-	p := &pass{Ledger: l, moment: l.Clock(), pids: l.livePIDs(), seen: map[identity]bool{}}
+	p := &pass{Ledger: l, moment: l.Clock(), pids: l.livePIDs(), serving: l.Sockets(), seen: map[identity]bool{}}
 	if len(p.pids) == 0 {
 		clear(l.owed)
 		return Result{Next: interval}
@@ -187,7 +190,9 @@ type pass struct {
 	*Ledger
 	moment time.Time
 	pids   []int // the runtime, and the hops behind it
-	seen   map[identity]bool
+	// serving are the sockets at which they answer calls.
+	serving []string
+	seen    map[identity]bool
 }
 
 // keep keeps an obligation with the age that it has, and returns it. An amount that has fallen

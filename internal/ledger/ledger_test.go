@@ -80,7 +80,7 @@ func TestKilled(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			now := time.Now()
 			l := New(Options{
-				Table: proc.NewTable(node(t, tt.processes)), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
+				Table: proc.NewTable(node(t, tt.processes)), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} }, Sockets: func() []string { return nil },
 				Clock: func() time.Time { return now },
 			})
 			l.Pass(t.Context())
@@ -100,7 +100,7 @@ func TestKilled(t *testing.T) {
 // BenchmarkPass is the cost of a pass while nothing is owed, with this process as the runtime.
 func BenchmarkPass(b *testing.B) {
 	l := New(Options{
-		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} },
+		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
 	})
 	for b.Loop() {
 		l.Pass(b.Context())

@@ -26,28 +26,37 @@ func (p *pass) pipes(ctx context.Context) {
 	}
 	p.pipesDue = p.moment.Add(idleLimit)
 	present := map[identity]bool{}
+	due := map[string]*obligation{}
 	for _, pid := range p.pids {
 		_ = proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool { // a process that is gone has none
 			id, ok := pipeIdentity(leads)
-			if ok && fd >= standardFDs {
-				present[id] = true
-				p.readPipe(ctx, pid, fd, id, leads)
+			if !ok || fd < standardFDs {
+				return ctx.Err() == nil
+			}
+			present[id] = true
+			if o := p.readPipe(pid, fd, id, leads); o != nil {
+				due[leads] = o
 			}
 			return ctx.Err() == nil
 		})
 	}
 	maps.DeleteFunc(p.settled, func(id identity, _ bool) bool { return !present[id] })
+	if len(due) > 0 {
+		p.resolvePipes(ctx, due)
+	}
 }
 
-// readPipe notes a pipe that a process has open, if it reads from it.
-func (p *pass) readPipe(ctx context.Context, pid, fd int, id identity, name string) {
+// readPipe notes a pipe that a process has open, if it reads from it, and returns it where it is
+// time to look up who keeps it open.
+func (p *pass) readPipe(pid, fd int, id identity, name string) *obligation {
 	if p.settled[id] || !reads(proc.ReadFDInfo(p.Table.ProcFS, pid, fd)) {
-		return
+		return nil
 	}
 	o := p.keep(obligation{identity: id, waiter: pid, name: name})
 	if p.isDue(o) || !p.passed {
-		p.resolvePipe(ctx, o)
+		return o
 	}
+	return nil
 }
 
 // owesPipe reports whether a pipe is read that may be a stranger's.
@@ -70,19 +79,30 @@ func pipeIdentity(leads string) (identity, bool) {
 // reads reports whether a descriptor is the end of a pipe that is read.
 func reads(info proc.FDInfo) bool { return info.Flags&unix.O_ACCMODE == unix.O_RDONLY }
 
-// resolvePipe finds who keeps a pipe open that has been read from for long. One of the runtime's
-// own, or of its children, is none of a stranger's.
-func (p *pass) resolvePipe(ctx context.Context, o *obligation) {
+// resolvePipes finds who keeps pipes open that have been read from for long, in one pass over
+// all descriptors.
+func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
 	all, err := p.Table.Processes(ctx, owedTableAge)
 	if err != nil {
 		return
 	}
-	writers, err := proc.Holders(ctx, p.Table.ProcFS, func(pid, fd int, leads string) bool {
-		return leads == o.name && !reads(proc.ReadFDInfo(p.Table.ProcFS, pid, fd))
+	writers := map[string][]int{}
+	_, err = proc.Holders(ctx, p.Table.ProcFS, func(pid, fd int, leads string) bool {
+		if due[leads] != nil && !reads(proc.ReadFDInfo(p.Table.ProcFS, pid, fd)) {
+			writers[leads] = append(writers[leads], pid)
+		}
+		return false // it may have several of them
 	})
-	if err != nil && len(writers) == 0 {
-		return // who has it cannot be seen
+	for name, o := range due {
+		if len(writers[name]) > 0 || err == nil { // else who has it cannot be seen
+			p.resolvePipe(o, all, writers[name])
+		}
 	}
+}
+
+// resolvePipe names the oldest stranger that keeps a pipe open. One of the runtime's own, or of its
+// children, is none of a stranger's.
+func (p *pass) resolvePipe(o *obligation, all *proc.Processes, writers []int) {
 	o.debtor = 0
 	for _, pid := range writers {
 		writer := all.ByPID[pid]

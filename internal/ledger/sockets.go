@@ -74,7 +74,7 @@ func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Soc
 	if proc.IsLogSocket(sender.Name) || proc.IsLogSocket(o.socket.Name) {
 		return
 	}
-	isServer := sender.Name != "" && !isPluginSocket(sender.Name)
+	isServer := p.answersAt(sender.Name)
 	isFull := o.amount >= fullStream || sender.WQueue >= fullBuffer
 	if isServer && !isFull {
 		o.waiter = 0
@@ -124,42 +124,72 @@ func (p *pass) resolveDebtor(ctx context.Context, o *obligation) {
 	}
 }
 
-// isPluginSocket reports whether a server sends requests over its socket, and waits for the clients'
-// answers: the node resource interface does.
-func isPluginSocket(name string) bool { return slices.Contains(strings.Split(name, "/"), "nri") }
+// answersAt reports whether the server at a socket answers its clients' requests: so do the
+// runtime and the hops behind it at the sockets that calls and their shims' events come by. At
+// another one, as that of the node resource interface, the runtime may send requests of its own,
+// and wait for the answers.
+func (p *pass) answersAt(name string) bool {
+	return name != "" && slices.Contains(p.serving, strings.TrimSuffix(name, ".ttrpc"))
+}
 
 // owners finds the sockets of the runtime, the hops behind it and their shims. It reads the
-// descriptors once in a pass, and only when something is owed.
+// descriptors at most once in a pass, only when something is owed, and those of a shim only when their
+// number has changed.
 type owners struct {
 	*pass
-	holders   map[uint32]int
-	listeners int // whose queues have been read
+	isRead    bool // in this pass
+	listeners int  // whose queues have been read
+}
+
+// descriptors are the sockets of a process, as they were when it had so many descriptors.
+type descriptors struct {
+	count   int
+	sockets map[uint32]bool
 }
 
 // holder returns the process of the family that has a socket, 0 for none.
 func (f *owners) holder(ctx context.Context, inode uint32) int {
-	if f.holders == nil {
-		f.holders = map[uint32]int{}
-		for _, pid := range append(f.shims(ctx), f.pids...) {
-			inodes, _ := proc.SocketInodes(f.Table.ProcFS, pid) // one that is gone has none
-			for inode := range inodes {
-				f.holders[inode] = pid
-			}
+	if !f.isRead {
+		f.isRead = true
+		f.read(ctx)
+	}
+	for id, known := range f.members {
+		if known.sockets[inode] {
+			return id.PID
 		}
 	}
-	return f.holders[inode]
+	return 0
 }
 
-// shims returns the shims of the node.
-func (f *owners) shims(ctx context.Context) (out []int) {
-	all, err := f.Table.Processes(ctx, tableAge)
-	if err != nil {
-		return nil
-	}
-	for _, s := range all.ByPID {
-		if f.isShim(ctx, s) {
-			out = append(out, s.PID)
+// read brings the members up to date.
+func (f *owners) read(ctx context.Context) {
+	known := f.members
+	f.members = map[proc.ID]descriptors{}
+	for _, pid := range f.pids {
+		hop, err := f.Table.Alive(pid)
+		if err == nil {
+			f.members[hop.ID()] = f.readSockets(pid)
 		}
 	}
-	return out
+	all, err := f.Table.Processes(ctx, tableAge)
+	if err != nil {
+		return
+	}
+	for pid, shim := range all.ByPID {
+		if !f.isShim(ctx, shim) {
+			continue
+		}
+		count, _ := proc.CountFDs(f.Table.ProcFS, pid) // one that is gone has none
+		last, ok := known[shim.ID()]
+		if !ok || last.count != count {
+			last = f.readSockets(pid)
+			last.count = count
+		}
+		f.members[shim.ID()] = last
+	}
+}
+
+func (f *owners) readSockets(pid int) descriptors {
+	inodes, _ := proc.SocketInodes(f.Table.ProcFS, pid) // one that is gone has none
+	return descriptors{sockets: inodes}
 }
