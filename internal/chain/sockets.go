@@ -339,6 +339,8 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 		f.terminalWait(ctx, leads, text)
 	case kind == knownSocket:
 		f.socketWait(ctx, leads, text, certain)
+	case kind == otherSocket && writes && proc.In(t.channel, "unix_wait_for_peer"):
+		f.datagramWait(ctx, text)
 	case kind == otherSocket:
 		f.doubt("%sa socket that is neither unix, TCP nor UDP, or not connected", text)
 	case kind == requests && !writes:
@@ -348,6 +350,27 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	default:
 		f.doubt("%s%s", text, leads)
 	}
+}
+
+// datagramWait adds the process that does not receive the datagrams of a socket which is not
+// connected: that of the only socket of the node with datagrams that wait.
+func (f *waiting) datagramWait(ctx context.Context, text string) {
+	var full []proc.Socket
+	err := proc.EachSocket(ctx, 1<<closed|1<<proc.Established, func(s proc.Socket) {
+		if s.Kind == unix.SOCK_DGRAM && s.RQueue > 0 && s.Name != "" && !proc.IsLogSocket(s.Name) {
+			full = append(full, s)
+		}
+	})
+	f.unseenIf("the datagram sockets", err)
+	if len(full) == 1 {
+		name := "socket " + full[0].Name
+		f.peerWait(ctx, full[0].Inode, name, text+name+", whose datagrams are not received")
+		return
+	}
+	f.add(wait{
+		key: "datagrams", state: facts.LinkPeer, evidence: text + "a socket with too many datagrams",
+		unknown: fmt.Sprintf("datagrams wait at %d sockets, and the one of its own cannot be seen", len(full)),
+	})
 }
 
 // socketWait adds the other end of the socket that a thread reads from or writes to.

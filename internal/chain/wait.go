@@ -233,13 +233,17 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 	}
 }
 
-// otherCall adds a thread in a system call that names nothing which can be followed.
+// otherCall adds a thread that sleeps in a system call which names nothing that can be followed,
+// such as semop(2): more than that the process waits is not known.
 func (f *waiting) otherCall(t thread) {
 	switch {
 	case t.call.Idle != "":
 		f.calls[t.call.Idle]++
 	case !t.call.IsIdle(t.channel):
-		f.kernel = append(f.kernel, kernelWait(t))
+		out := kernelWait(t)
+		out.state = facts.LinkAsleep
+		out.link = facts.Link{}
+		f.kernel = append(f.kernel, out)
 	}
 }
 

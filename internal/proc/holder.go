@@ -67,7 +67,8 @@ func (t *Table) findHolder(ctx context.Context, inode uint32) (Process, error) {
 
 // Holders returns the processes that have a descriptor for which keep is true, by where it
 // leads; ascending. The error is why some were not read: ErrHidden where their descriptors are
-// denied, TooLarge for a process with too many, and Late where ctx ends.
+// denied, TooLarge for a process with too many, and Late where ctx ends. That those of pid 1 are
+// denied, as some kernels do to root, is none: no process waits for what systemd keeps.
 func Holders(ctx context.Context, procfs string, keep func(pid, fd int, target string) bool) ([]int, error) {
 	pids, unread := Numbers(procfs, maxProcesses)
 	slices.Sort(pids)
@@ -84,6 +85,7 @@ func Holders(ctx context.Context, procfs string, keep func(pid, fd int, target s
 			return !found && ctx.Err() == nil
 		})
 		switch {
+		case errors.Is(err, Denied) && pid == 1:
 		case errors.Is(err, Denied):
 			unread = ErrHidden
 		case err != nil && !Gone(err) && unread == nil:
