@@ -53,9 +53,10 @@ type storage struct {
 type storageDir struct {
 	facts.FileSystem
 
-	pid    int
-	ext4   string
-	errors int64
+	pid       int
+	namespace string // the mount namespace of the process, "" where it is not known
+	ext4      string
+	errors    int64
 }
 
 // newStorage returns the source about the file systems on which the processes keep
@@ -158,30 +159,53 @@ func (s *storage) recognize(p proc.Process, mounts []proc.Mount, path string) {
 	}
 }
 
-// keep keeps the directories of processes that have ended, as the node's first process sees them: a full or read-only
-// one may be why they ended.
+// keep keeps the directories of processes that have ended, as a process in their mount namespace sees
+// them: a full or read-only one may be why they ended.
 func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
-	var mounts []proc.Mount
 	for _, d := range known {
 		listed := slices.ContainsFunc(s.dirs, func(present storageDir) bool { return present.Directory == d.Directory })
 		if listed || slices.Contains(pids, d.pid) {
 			continue
 		}
-		if mounts == nil {
-			all, err := s.table.Mounts(ctx, 1)
-			if err != nil {
-				return
-			}
-			mounts = all
+		witness := s.witness(ctx, d.namespace)
+		mounts, err := s.table.Mounts(ctx, witness)
+		if err != nil {
+			return
 		}
-		s.dirs = append(s.dirs, s.dirOn(mounts, d.Directory, d.Use, 1))
+		kept := s.dirOn(mounts, d.Directory, d.Use, witness)
+		kept.namespace = d.namespace
+		s.dirs = append(s.dirs, kept)
 	}
+}
+
+// witness returns a process that sees the mounts of one which has ended: a shim in its mount
+// namespace, else the node's first process.
+func (s *storage) witness(ctx context.Context, namespace string) int {
+	all, err := s.table.Processes(ctx, storageInterval)
+	if err != nil || namespace == "" {
+		return 1
+	}
+	for pid, process := range all.ByPID {
+		if process.Kind() == proc.KindShim && s.namespaceOf(pid) == namespace {
+			return pid
+		}
+	}
+	return 1
+}
+
+func (s *storage) namespaceOf(pid int) string {
+	namespace, _ := proc.Link(proc.Path(s.procfs, pid, "ns/mnt")) // "" where it is denied
+	return namespace
 }
 
 // dirOn returns a directory, with the mount that it is on.
 func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDir {
 	m, _ := proc.MountOf(mounts, dir)
-	d := storageDir{pid: pid, FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type}}
+	d := storageDir{
+		FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type},
+		pid:        pid,
+		namespace:  s.namespaceOf(pid),
+	}
 	for option := range strings.SplitSeq(m.Options, ",") {
 		if option == "emergency_ro" || option == "shutdown" {
 			d.Option = option

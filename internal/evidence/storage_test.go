@@ -114,25 +114,46 @@ func TestStorageCRIO(t *testing.T) {
 	}
 }
 
-// TestStorageOfTheDead: a full or read-only directory may be why the runtime ended, so its directories are kept.
+// TestStorageOfTheDead: a full or read-only directory may be why the runtime ended, so its directories are kept,
+// as its shims see them where it had mounts of its own.
 func TestStorageOfTheDead(t *testing.T) {
-	procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
-	pids := []int{1000, 0}
-	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }, isCalm: never}
-	alive := gatherStorage(t, s)
-	evidencetest.WriteTree(t, procfs, map[string]string{
-		"1/mountinfo":      strings.Replace(storageMountTable, "rw,errors=remount-ro", "rw,shutdown", 1),
-		"1/root/data/file": "",
-		"sys/fs/mount-max": "100000\n",
-		"1/stat":           evidencetest.StatLine(1, "systemd", 'S', 0, 1),
-	})
-	must.Do(t, os.RemoveAll(filepath.Join(procfs, "1000")))
-	pids = []int{0, 0}
-	dead := gatherStorage(t, s)
-	if len(alive) != 1 || len(dead) != 1 || dead[0].Directory != "/data" || !dead[0].ReadOnly || dead[0].Option != "shutdown" {
-		t.Errorf("alive %+v, dead %+v", alive, dead)
+	shutDown := strings.Replace(storageMountTable, "rw,errors=remount-ro", "rw,shutdown", 1)
+	for name, witness := range map[string]int{"the node's mounts": 1, "mounts of its own": 1001} {
+		t.Run(name, func(t *testing.T) {
+			procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
+			namespace(t, procfs, 1000, "mnt:[7]")
+			pids := []int{1000, 0}
+			s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }, isCalm: never}
+			alive := gatherStorage(t, s)
+			evidencetest.WriteTree(t, procfs, map[string]string{
+				"1/mountinfo": "500 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n", "1/root/data/file": "",
+				"sys/fs/mount-max": "100000\n",
+				"1/stat":           evidencetest.StatLine(1, "systemd", 'S', 0, 1),
+				"1001/stat":        evidencetest.StatLine(1001, "containerd-shim", 'S', 1, 1),
+			})
+			if witness != 1 {
+				namespace(t, procfs, witness, "mnt:[7]")
+			}
+			evidencetest.WriteTree(t, procfs, map[string]string{
+				fmt.Sprintf("%d/mountinfo", witness): shutDown, fmt.Sprintf("%d/root/data/file", witness): "",
+			})
+			must.Do(t, os.RemoveAll(filepath.Join(procfs, "1000")))
+			pids = []int{0, 0}
+			dead := gatherStorage(t, s)
+			if len(alive) != 1 || len(dead) != 1 || dead[0].Directory != "/data" || !dead[0].ReadOnly || dead[0].Option != "shutdown" {
+				t.Errorf("alive %+v, dead %+v", alive, dead)
+			}
+			if again := gatherStorage(t, s); len(again) != 1 {
+				t.Errorf("the second sample has %+v", again)
+			}
+		})
 	}
-	if again := gatherStorage(t, s); len(again) != 1 {
-		t.Errorf("the second sample has %+v", again)
-	}
+}
+
+// namespace puts a process into a mount namespace.
+func namespace(t *testing.T, procfs string, pid int, name string) {
+	t.Helper()
+	dir := filepath.Join(procfs, fmt.Sprint(pid), "ns")
+	must.Do(t, os.MkdirAll(dir, 0o755))
+	must.Do(t, os.Symlink(name, filepath.Join(dir, "mnt")))
 }

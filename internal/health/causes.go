@@ -77,12 +77,29 @@ func (s *signals) provenByChain() string {
 	switch {
 	case shim != nil && shim.State != facts.LinkUnknown:
 		return ShimStuck
-	case runtime != nil && runtime.State == facts.LinkPeer && (call.IsList() || call.IsInspection()):
+	case runtime != nil && runtime.State == facts.LinkPeer && s.waitsForPeer(c):
 		return RuntimeThreadStuck
 	case call.IsList() && s.age(call.Since) >= containerStalledAfter && oneContainer:
 		return RuntimeListStall
 	}
 	return ""
+}
+
+// waitsForPeer reports whether the call of a chain waits for another process than the runtime and those behind it:
+// these have reasons of their own, and so has a runtime that has used up its descriptors.
+func (s *signals) waitsForPeer(c *facts.Chain) bool {
+	call := c.First()
+	isHop := func(l facts.Link) bool { return l.PID != 0 && slices.Contains(s.hopPIDs(), l.PID) }
+	isEvery := call.Name == facts.EveryCall && !s.process.FDsExhausted() && !slices.ContainsFunc(c.Links, isHop)
+	return call.IsList() || call.IsInspection() || isEvery
+}
+
+// hopPIDs returns the processes behind the runtime.
+func (s *signals) hopPIDs() (out []int) {
+	for i := range s.f.Evidence.Hops {
+		out = append(out, s.f.Evidence.Hops[i].Process.LivePID())
+	}
+	return out
 }
 
 // provenHelper returns the reason that a chain with a helper proves. That the status of one pod alone hangs for its
