@@ -15,10 +15,13 @@ const (
 	keptRestarts  = 10
 	keptStops     = 4
 	stopSuspected = 3 * time.Second // how long after a stop another one is likely
-	// searchInterval is the age of the process table that a search accepts; for
-	// successorGrace after a process went, its successor is looked for at each sample.
+	// searchInterval is the age of the process table that a search accepts.
 	searchInterval = 5 * time.Second
+	// For successorGrace after a process went, its successor is looked for throughout
+	// successorWatch at each sample: one that cannot start lives for milliseconds.
 	successorGrace = 30 * time.Second
+	successorWatch = 300 * time.Millisecond
+	successorLooks = 8
 	tracerInterval = 5 * time.Second // between two reads of who traces it
 	// startSlack is the precision of a start time that is compared with another clock.
 	startSlack = 100 * time.Millisecond
@@ -38,6 +41,9 @@ type Process struct {
 	last     *facts.Process // of no process before the first sample
 	seenUp   time.Duration  // the time since boot when it was taken
 	cgroup   string         // its /proc/PID/cgroup
+	mounts   string         // its mount namespace
+	args     []string       // its arguments
+	older    map[int]bool   // the processes that were there before it went
 	lockFile string         // of last.Lock as /proc/locks has it
 	threads  threads
 	traced   time.Time // when it was last read who traces it
@@ -87,6 +93,9 @@ func (p *Process) gather(ctx context.Context) (*facts.Process, error) {
 	s, err := p.find(ctx)
 	if err == nil {
 		err = p.read(ctx, s)
+		if proc.Gone(err) && !p.isLast(s) {
+			p.countShortLife(s)
+		}
 	}
 	switch {
 	case proc.Gone(err) && p.last.PID == 0:
@@ -186,11 +195,33 @@ func (p *Process) keepHistory(v *facts.Process) {
 // countStart counts the start of another process, unless it is the first.
 func (p *Process) countStart(v *facts.Process) {
 	p.cgroup = p.hop.cgroupOf(v.PID)
+	p.mounts = p.mountsOf(v.PID)
+	p.args = p.hop.table.Args(proc.ID{PID: v.PID, Start: v.StartTicks})
+	p.older = nil
 	p.lockFile = ""
 	if p.last.PID != 0 {
 		v.RestartsTotal++
 		v.Restarts = appendTime(p.last.Restarts, v.At, keptRestarts)
 	}
+}
+
+// countShortLife counts the start of a process that ended before it could be read.
+func (p *Process) countShortLife(s proc.Process) {
+	next := *p.last
+	next.PID = s.PID
+	next.StartTicks = s.Start
+	next.Start = time.Now()
+	next.RestartsTotal++
+	next.Restarts = appendTime(p.last.Restarts, next.Start, keptRestarts)
+	p.last = &next
+	p.seenUp = p.up()
+	p.older = nil
+}
+
+// mountsOf returns the mount namespace of a process, "" where it is denied.
+func (p *Process) mountsOf(pid int) string {
+	namespace, _ := proc.Link(proc.Path(p.hop.procfs, pid, "ns/mnt"))
+	return namespace
 }
 
 // appendTime appends to a copy of the last times, of which it keeps some.
@@ -268,30 +299,67 @@ func (p *Process) accepts(s proc.Process, candidate peer) bool {
 	return !reused || p.last.Comm == s.Comm
 }
 
-// successor returns the process that was started in the place of the last one: of its name, in
-// its cgroup, since it was last seen; of several the newest, but not a child that it has forked
-// and that has yet to execute another program.
+// successor returns the process that was started in the place of the last one since that was last
+// seen; of several the newest, but not a child that it has forked and that has yet to execute
+// another program.
 func (p *Process) successor(ctx context.Context) (proc.Process, error) {
-	maxAge := time.Duration(0)
-	if p.up()-p.seenUp > successorGrace {
-		maxAge = searchInterval
+	looks := 1
+	if p.up()-p.seenUp <= successorGrace {
+		looks = successorLooks
 	}
-	all, err := p.hop.table.Processes(ctx, maxAge)
-	if err != nil {
-		return proc.Process{}, err
+	for range looks {
+		newest := p.newest()
+		if newest.PID != 0 {
+			return newest, nil
+		}
+		if looks == 1 || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(successorWatch / successorLooks)
 	}
-	follows := func(s proc.Process) bool {
-		return s.Comm == p.last.Comm && proc.TicksToDuration(s.Start+1) >= p.seenUp
+	return proc.Process{}, proc.ErrGone
+}
+
+// newest returns the newest process that follows the last one now; none is zero.
+func (p *Process) newest() (best proc.Process) {
+	pids, _ := proc.Numbers(p.hop.procfs, maxProcesses) // those that are left out may be read next time
+	if p.older == nil {
+		p.older = map[int]bool{}
 	}
-	best := proc.Process{}
-	for _, s := range all.ByPID {
-		newest := s.Start >= best.Start && follows(s) && !follows(all.ByPID[s.PPID])
-		if newest && p.cgroup != "" && p.hop.cgroupOf(s.PID) == p.cgroup {
+	for _, pid := range pids {
+		if p.older[pid] {
+			continue
+		}
+		s, err := p.hop.table.Alive(pid)
+		if err == nil && !p.isNewer(s) {
+			p.older[pid] = true
+			continue
+		}
+		if err != nil || s.Comm != p.last.Comm || s.Start < best.Start || !p.isInItsPlace(s) {
+			continue
+		}
+		parent, err := p.hop.table.Alive(s.PPID)
+		isForked := err == nil && p.isNewer(parent) && parent.Comm == s.Comm
+		if !isForked {
 			best = s
 		}
 	}
-	if best.PID == 0 {
-		return best, proc.ErrGone
-	}
-	return best, nil
+	return best
 }
+
+// isNewer reports whether a process was started after the last one was last seen.
+func (p *Process) isNewer(s proc.Process) bool { return proc.TicksToDuration(s.Start+1) >= p.seenUp }
+
+// isInItsPlace reports whether a process of the last one's name is in its cgroup, or has its
+// arguments and its mounts.
+func (p *Process) isInItsPlace(s proc.Process) bool {
+	if p.cgroup != "" && p.hop.cgroupOf(s.PID) == p.cgroup {
+		return true
+	}
+	args := p.hop.table.Args(s.ID())
+	return len(args) > 1 && len(p.args) > 1 && slices.Equal(args[1:], p.args[1:]) &&
+		p.mounts != "" && p.mountsOf(s.PID) == p.mounts
+}
+
+// maxProcesses bounds the processes of one look.
+const maxProcesses = 1 << 17

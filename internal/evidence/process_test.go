@@ -234,6 +234,11 @@ func TestProcessSuccessor(t *testing.T) {
 	process(5003, "containerd", 'S', 100_050, "0::/docker/b\n") // elsewhere
 	process(5004, "containerd-shim", 'S', 100_050, cgroup)      // something else
 	process(5005, "containerd", 'Z', 100_050, cgroup)           // dead
+	process(5009, "containerd", 'S', 100_050, "0::/docker/c\n") // elsewhere, with its arguments
+	evidencetest.WriteTree(t, root, map[string]string{"5009/cmdline": "containerd\x00--config\x00/c\x00"})
+	namespace(t, root, 5009, "mnt:[8]")
+	p.args = []string{"/usr/bin/containerd", "--config", "/c"}
+	p.mounts = "mnt:[7]"
 	for range 2 {
 		gone := gatherProcess(t, p)
 		if gone.Alive || gone.PID != 1000 || gone.MaxFDs != known.MaxFDs || gone.Threads["S"] != 3 || gone.RestartsTotal != 0 || !gone.At.After(known.At) {
@@ -251,6 +256,24 @@ func TestProcessSuccessor(t *testing.T) {
 	peer = 5007 // now it listens
 	if again := gatherProcess(t, p); again.RestartsTotal != 1 || !slices.Equal(again.Restarts, v.Restarts) {
 		t.Errorf("%+v, want one restart", again)
+	}
+	// One that ends before it is read is a start as well, and one with its arguments in its mounts.
+	if err := os.RemoveAll(filepath.Join(root, "5007")); err != nil {
+		t.Fatal(err)
+	}
+	evidencetest.WriteTree(t, root, map[string]string{"5010/stat": evidencetest.StatLine(5010, "containerd", 'S', 1, 100_090), "5010/cgroup": cgroup})
+	if v := gatherProcess(t, p); v.Alive || v.RestartsTotal != 2 || len(v.Restarts) != 2 {
+		t.Errorf("%+v, want another start, of a process that has ended", v)
+	}
+	for _, pid := range []string{"5006", "5008", "5010"} {
+		if err := os.RemoveAll(filepath.Join(root, pid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.args = []string{"/usr/bin/containerd", "--config", "/c"}
+	p.mounts = "mnt:[8]"
+	if v := gatherProcess(t, p); !v.Alive || v.PID != 5009 || v.RestartsTotal != 3 {
+		t.Errorf("%+v, want that with its arguments", v)
 	}
 }
 

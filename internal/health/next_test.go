@@ -101,4 +101,14 @@ func TestRuntimeWaitsForReader(t *testing.T) {
 	if v.Reason != RuntimeThreadStuck || v.Symptom != RuntimeListStall || !contains(v.Next, "kill -CONT 900") || v.Active[0].Severity != facts.SeverityCritical {
 		t.Errorf("%s behind %q, %q: %v", v.Reason, v.Symptom, v.Next, v.Active)
 	}
+	f.Calls = map[string]facts.Call{"version": {LastOK: ago(8 * time.Second), InFlightSince: ago(7 * time.Second)}}
+	f.Version = facts.VersionCheck{HangsSince: ago(7 * time.Second)}
+	f.Evidence.Chain.Links[0].Name = facts.EveryCall
+	if v := Judge(&f, t0, nil); v.Reason != RuntimeThreadStuck || v.Symptom != RuntimeUnresponsive || !contains(v.Next, "kill -CONT 900") {
+		t.Errorf("every call: %s behind %q, %q", v.Reason, v.Symptom, v.Next)
+	}
+	f.Evidence.Hops = []facts.Hop{{Socket: "/run/docker.sock", Process: &facts.Process{At: t0, PID: 900, Alive: true}}}
+	if v := Judge(&f, t0, nil); v.Reason == RuntimeThreadStuck {
+		t.Error("a hop behind the runtime has reasons of its own")
+	}
 }
