@@ -178,15 +178,15 @@ func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
 	}
 }
 
-// witness returns a process that sees the mounts of one which has ended: a shim in its mount
-// namespace, else the node's first process.
+// witness returns a process that sees the mounts of one which has ended: one in its mount namespace,
+// such as its shims, else the node's first process.
 func (s *storage) witness(ctx context.Context, namespace string) int {
 	all, err := s.table.Processes(ctx, storageInterval)
 	if err != nil || namespace == "" {
 		return 1
 	}
-	for pid, process := range all.ByPID {
-		if process.Kind() == proc.KindShim && s.namespaceOf(pid) == namespace {
+	for pid := range all.ByPID {
+		if s.namespaceOf(pid) == namespace {
 			return pid
 		}
 	}

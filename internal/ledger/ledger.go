@@ -60,8 +60,9 @@ type Ledger struct {
 	owed    map[identity]*obligation
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
-	members map[proc.ID]descriptors // the runtime, the hops behind it and their shims
-	ages    atomic.Pointer[map[string]time.Time]
+	// opened are the sockets of the runtime, the hops behind it and their shims.
+	opened map[proc.ID]descriptors
+	ages   atomic.Pointer[map[string]time.Time]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
 	passed   bool // the first pass has ended: what is found from now on is new

@@ -95,14 +95,14 @@ func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
 	})
 	for name, o := range due {
 		if len(writers[name]) > 0 || err == nil { // else who has it cannot be seen
-			p.resolvePipe(o, all, writers[name])
+			p.resolvePipe(ctx, o, all, writers[name])
 		}
 	}
 }
 
 // resolvePipe names the oldest stranger that keeps a pipe open. One of the runtime's own, or of its
 // children, is none of a stranger's.
-func (p *pass) resolvePipe(o *obligation, all *proc.Processes, writers []int) {
+func (p *pass) resolvePipe(ctx context.Context, o *obligation, all *proc.Processes, writers []int) {
 	o.debtor = 0
 	for _, pid := range writers {
 		writer := all.ByPID[pid]

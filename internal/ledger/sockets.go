@@ -153,7 +153,7 @@ func (f *owners) holder(ctx context.Context, inode uint32) int {
 		f.isRead = true
 		f.read(ctx)
 	}
-	for id, known := range f.members {
+	for id, known := range f.opened {
 		if known.sockets[inode] {
 			return id.PID
 		}
@@ -161,14 +161,14 @@ func (f *owners) holder(ctx context.Context, inode uint32) int {
 	return 0
 }
 
-// read brings the members up to date.
+// read brings what is open up to date.
 func (f *owners) read(ctx context.Context) {
-	known := f.members
-	f.members = map[proc.ID]descriptors{}
+	known := f.opened
+	f.opened = map[proc.ID]descriptors{}
 	for _, pid := range f.pids {
 		hop, err := f.Table.Alive(pid)
 		if err == nil {
-			f.members[hop.ID()] = f.readSockets(pid)
+			f.opened[hop.ID()] = f.readSockets(pid)
 		}
 	}
 	all, err := f.Table.Processes(ctx, tableAge)
@@ -185,7 +185,7 @@ func (f *owners) read(ctx context.Context) {
 			last = f.readSockets(pid)
 			last.count = count
 		}
-		f.members[shim.ID()] = last
+		f.opened[shim.ID()] = last
 	}
 }
 
