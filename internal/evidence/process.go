@@ -331,20 +331,24 @@ func (p *Process) newest() (best proc.Process) {
 			continue
 		}
 		s, err := p.hop.table.Alive(pid)
-		if err == nil && !p.isNewer(s) {
+		switch {
+		case err != nil:
+		case !p.isNewer(s):
 			p.older[pid] = true
-			continue
-		}
-		if err != nil || s.Comm != p.last.Comm || s.Start < best.Start || !p.isInItsPlace(s) {
-			continue
-		}
-		parent, err := p.hop.table.Alive(s.PPID)
-		isForked := err == nil && p.isNewer(parent) && parent.Comm == s.Comm
-		if !isForked {
+		case s.Start >= best.Start && p.follows(s):
 			best = s
 		}
 	}
 	return best
+}
+
+// follows reports whether a newer process is in the place of the last one, and none that it has forked.
+func (p *Process) follows(s proc.Process) bool {
+	if s.Comm != p.last.Comm || !p.isInItsPlace(s) {
+		return false
+	}
+	parent, err := p.hop.table.Alive(s.PPID)
+	return err != nil || parent.Comm != s.Comm || !p.isNewer(parent)
 }
 
 // isNewer reports whether a process was started after the last one was last seen.
