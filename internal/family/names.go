@@ -17,6 +17,25 @@ func NamedShim(p proc.Process) bool {
 // NamedKubelet reports whether a process has the name of a kubelet.
 func NamedKubelet(p proc.Process) bool { return kubelets[p.Comm] != nil }
 
+// Runtime answers whether a process, which serves the runtime's socket or one behind it, is
+// containerd, crio or dockerd, and which of them: root's, by its executable and not by its name.
+func Runtime(p proc.Identity) (program string, answer Answer) {
+	if err := p.Unread[proc.ProofUser]; err != nil {
+		return "", unproved(err)
+	}
+	if err := p.Unread[proc.ProofExe]; err != nil {
+		return "", unproved(err)
+	}
+	if !p.IsRoot() {
+		return "", refused("it runs as uid %d", lowestUser(p.UIDs))
+	}
+	program = path.Base(strings.TrimSuffix(p.Exe, " (deleted)"))
+	if !slices.Contains([]string{"containerd", "crio", "dockerd"}, program) {
+		return "", refused("its executable is %s", p.Exe)
+	}
+	return program, Answer{}
+}
+
 // ShimID returns the id of the sandbox or container that a shim or conmon serves, by its
 // arguments; "" where they name none.
 func ShimID(p proc.Process, args []string) string {

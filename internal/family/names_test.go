@@ -45,6 +45,29 @@ func TestEndsSoon(t *testing.T) {
 	}
 }
 
+// TestRuntime: a runtime is root's, and proved by its executable.
+func TestRuntime(t *testing.T) {
+	denied := &proc.ReadError{Path: "x", Outcome: proc.Denied}
+	for name, tt := range map[string]struct {
+		change  func(p *proc.Identity)
+		refused string
+	}{
+		"a runtime":              {func(*proc.Identity) {}, ""},
+		"upgraded while it runs": {func(p *proc.Identity) { p.Exe += " (deleted)" }, ""},
+		"a wrapper script":       {func(p *proc.Identity) { p.Exe = "/usr/bin/dash" }, "/usr/bin/dash"},
+		"another user":           {func(p *proc.Identity) { p.UIDs[2] = 7 }, "uid 7"},
+		"not shown":              {func(p *proc.Identity) { p.Unread[proc.ProofExe] = denied }, "denied"},
+	} {
+		p := identity("containerd", "/usr/bin/containerd")
+		tt.change(&p)
+		program, answer := Runtime(p)
+		if answer.Proven() != (program == "containerd") || answer.Proven() != (tt.refused == "") {
+			t.Errorf("%s: %q, %+v", name, program, answer)
+		}
+		check.Contains(t, answer.Refused, tt.refused, "%s", name)
+	}
+}
+
 func FuzzShimID(f *testing.F) {
 	f.Add("containerd-shim", "shim\x00-namespace\x00k8s.io\x00-id\x000a1b")
 	f.Add("containerd-shim", "shim\x00--id=0a1b")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -95,8 +96,7 @@ type process struct {
 	procfs string
 }
 
-// identify proves that a process is a runtime: root's, with the executable of one. Its name
-// alone proves nothing.
+// identify proves that a process is a runtime.
 func (r *Reader) identify(ctx context.Context, pid int) (process, error) {
 	if pid <= 1 {
 		return process{}, errors.New("the runtime's process is not known")
@@ -105,13 +105,10 @@ func (r *Reader) identify(ctx context.Context, pid int) (process, error) {
 	if err != nil {
 		return process{}, fmt.Errorf("process %d: %w", pid, err)
 	}
-	if !id.IsRoot() {
-		return process{}, fmt.Errorf("process %d (%s) does not run as root", pid, id.Comm)
-	}
-	name := filepath.Base(strings.TrimSuffix(id.Exe, " (deleted)"))
+	name, answer := family.Runtime(id)
 	known, ok := programs[name]
-	if !ok {
-		return process{}, fmt.Errorf("process %d runs %q: only containerd, crio and dockerd have dumps that plegd knows", pid, name)
+	if !answer.Proven() || !ok {
+		return process{}, fmt.Errorf("process %d is not containerd, crio or dockerd, whose dumps plegd knows: %s", pid, answer.Refused)
 	}
 	return process{program: known, Identity: id, name: name, procfs: r.Table.ProcFS}, nil
 }
