@@ -152,7 +152,7 @@ e2e-events: build ## Listen to the events of containerd 1.6, 1.7 and 2.4, with c
 
 .PHONY: e2e-hostile
 e2e-hostile: build ## Run plegd against hostile runtimes and on a broken node (no root needed; with it, a little more)
-	PLEGD_BINARY=$(CURDIR)/build/plegd $(GO) test -tags e2e -count=1 -timeout 15m -parallel 8 $(E2EFLAGS) ./test/hostile/
+	PLEGD_BINARY=$(CURDIR)/build/plegd $(GO) test -C test/hostile -tags e2e -count=1 -timeout 15m -parallel 8 $(E2EFLAGS)
 
 .PHONY: e2e-observe
 e2e-observe: build ## Look at the page with a real browser, and at the alerts with a real Prometheus and Alertmanager (installs Debian packages)
