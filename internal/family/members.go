@@ -68,6 +68,10 @@ func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func
 	if found {
 		return answer
 	}
+	uid := proc.OwnerOf(m.table.ProcFS, p.PID)
+	if uid != 0 && uid != proc.OwnerOf(m.table.ProcFS, owner) {
+		return refused("it runs as uid %d", uid) // not worth a place: there may be thousands
+	}
 	id, err := m.table.Identify(ctx, p.PID)
 	if err != nil {
 		return unproved(err)

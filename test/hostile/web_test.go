@@ -58,6 +58,16 @@ func TestHealthBesideClients(t *testing.T) {
 				occupy(ctx, address, "GET / HTTP/1.1\r\nX: ")
 			}
 		},
+		"200 bodies that do not end": func(ctx context.Context, address string) {
+			for range 200 {
+				occupy(ctx, address, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nx")
+			}
+		},
+		"1,000 silent connections of 250 addresses": func(ctx context.Context, address string) {
+			for i := range 1000 {
+				occupyFrom(ctx, &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(i%250+1))}, address, "")
+			}
+		},
 		"60 wrong passwords at a time": func(ctx context.Context, address string) {
 			for i := range 60 {
 				go guess(ctx, address, i)
@@ -100,8 +110,12 @@ func TestHealthBesideClients(t *testing.T) {
 }
 
 // occupy opens a connection until ctx is done, writes to it and reads nothing.
-func occupy(ctx context.Context, address, text string) {
-	conn, err := net.DialTimeout("tcp", address, patience)
+func occupy(ctx context.Context, address, text string) { occupyFrom(ctx, nil, address, text) }
+
+// occupyFrom does so from an address.
+func occupyFrom(ctx context.Context, local net.Addr, address, text string) {
+	dialer := net.Dialer{LocalAddr: local, Timeout: patience}
+	conn, err := dialer.Dial("tcp", address)
 	if err != nil {
 		return
 	}
