@@ -57,43 +57,34 @@ func TestDenied(t *testing.T) {
 			countAttack(t, denials)
 			t.Parallel()
 			p, rt := startDenied(t, tt.deny)
-			simulate(t, "failpoints", "--socket="+rt.socket, "ListContainers=hang")
+			rt.Fail("ListContainers=hang")
 			s := p.await("what could not be read", func(s lab.Status) bool {
 				return s.Reason == "RuntimeListStall" && strings.Contains(unreadOf(s), tt.unread)
 			})
 			checkCauses(t, s, "RuntimeListStall")
-			simulate(t, "failpoints", "--socket="+rt.socket, "")
+			rt.Fail("")
 			p.awaitReason()
-			lab.Freeze(t, rt.cmd.Process.Pid)
+			lab.Freeze(t, rt.PID)
 			checkCauses(t, p.awaitReason(tt.stopped), tt.stopped)
-			lab.Thaw(t, rt.cmd.Process.Pid)
+			lab.Thaw(t, rt.PID)
 			p.awaitReason()
 		})
 	}
 	t.Logf("%d denials, two faults each", len(cases))
 }
 
-// simulated is a runtime in a process of its own.
-type simulated struct {
-	socket string
-	cmd    *exec.Cmd
-}
-
 // startDenied starts a runtime, and plegd beside the node's /proc by a command that denies it
 // something; nil for none. The command's first argument is a directory, where /proc may be mounted.
-func startDenied(t *testing.T, deny []string) (*plegd, simulated) {
+func startDenied(t *testing.T, deny []string) (*plegd, *lab.Simulated) {
 	t.Helper()
-	dir := lab.Dir(t)
-	rt := simulated{socket: filepath.Join(dir, "runtime.sock")}
-	rt.cmd = exec.Command(lab.Binary(t), "simulate", "--socket="+rt.socket, "--pods=5")
-	lab.StartCommand(t, rt.cmd)
-	procfs := filepath.Join(dir, "mounted")
+	rt := lab.NewSimulated(t, "--pods=5")
+	procfs := filepath.Join(lab.Dir(t), "mounted")
 	lab.Must(t, os.Mkdir(procfs, 0o755))
 	used := "/proc"
 	if len(deny) > 0 && deny[0] == "unshare" {
 		used = procfs
 	}
-	p := start(t, rt.socket, prepared(func(c *exec.Cmd) {
+	p := start(t, rt.Socket, prepared(func(c *exec.Cmd) {
 		if len(deny) == 0 {
 			return
 		}
@@ -105,12 +96,6 @@ func startDenied(t *testing.T, deny []string) (*plegd, simulated) {
 	}, "--path.procfs="+used, "--path.sysfs=/sys"))
 	p.awaitReason()
 	return p, rt
-}
-
-// simulate runs a short command of the simulated runtime.
-func simulate(t *testing.T, args ...string) {
-	t.Helper()
-	run(t, append([]string{"simulate"}, args...)...)
 }
 
 // unreadOf is what the evidence of the primary reason says about what could not be read.

@@ -78,8 +78,8 @@ func TestImpostorShims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			countAttack(t, identity)
 			p, rt := startDenied(t, nil)
-			pid := orphan(t, tt.program, tt.uid, "-namespace", "k8s.io", "-id", "0123abcd", "-address", rt.socket)
-			simulate(t, "failpoints", "--socket="+rt.socket, "ListContainers=hang")
+			pid := orphan(t, tt.program, tt.uid, "-namespace", "k8s.io", "-id", "0123abcd", "-address", rt.Socket)
+			rt.Fail("ListContainers=hang")
 			began := time.Now()
 			s := p.await("five seconds of samples beside the hang", func(s lab.Status) bool {
 				c := s.Evidence.Children

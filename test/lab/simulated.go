@@ -13,6 +13,7 @@ import (
 // Simulated is a `plegd simulate` that ends with the test.
 type Simulated struct {
 	Socket string
+	PID    int
 	t      testing.TB
 }
 
@@ -20,7 +21,7 @@ type Simulated struct {
 func NewSimulated(t testing.TB, flags ...string) *Simulated {
 	t.Helper()
 	s := &Simulated{Socket: filepath.Join(Dir(t), "runtime.sock"), t: t}
-	StartProgram(t, "simulate", append([]string{Binary(t), "simulate", "--socket=" + s.Socket}, flags...)...)
+	s.PID, _ = StartProgram(t, "simulate", append([]string{Binary(t), "simulate", "--socket=" + s.Socket}, flags...)...)
 	Eventually(t, 20*time.Second, "plegd simulate serves", func() error {
 		_, err := fakeruntime.ReadFailpoints(t.Context(), s.Socket)
 		return err
