@@ -82,7 +82,7 @@ var (
 	kubeletUp = desc("pleg_kubelet_up",
 		"1 while the kubelet's healthz is good, 0 while it fails, hangs or is refused.")
 	kubeletLastSeen = desc("pleg_kubelet_last_seen_seconds",
-		"The kubelet's own kubelet_pleg_last_seen_seconds, with --kubelet-metrics-url.")
+		"The kubelet's own last seen, by its metrics, with --kubelet-metrics-url.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
