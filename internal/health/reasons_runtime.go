@@ -69,6 +69,9 @@ func notReady(s *signals) (out lines) {
 	if status.Answered && !status.RuntimeReady.Good() {
 		return s.statusSays(status.RuntimeReady.KubeletText("RuntimeReady"))
 	}
+	if since := kubelet.StatusFailsSince(s.f); s.status == statusOK && !since.IsZero() {
+		return line("each Status of the kubelet's own has failed for %s, by its metrics; plegd's are answered", s.ago(since))
+	}
 	if s.status != statusAlone || s.statusLacksDescriptor {
 		return nil
 	}

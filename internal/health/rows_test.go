@@ -175,6 +175,13 @@ func TestRows(t *testing.T) {
 		{"no call hangs", "", "", "", func(f *facts.Facts) { *f = inherited("python3"); f.Relist.InFlight = nil }},
 		{"a list alone hangs so far", Unknown, "", "", func(f *facts.Facts) { *f = inherited("python3"); f.Calls[opVersion] = facts.Call{LastOK: ago(20 * s)} }},
 
+		{"each Status of the kubelet's fails", RuntimeNotReady, "has failed for 9.0s, by its metrics", "", func(f *facts.Facts) {
+			f.Evidence.Kubelet = &facts.Kubelet{At: t0, OK: true, Seen: true, AnsweredAt: t0, Status: &facts.StartCalls{Errors: 2, Since: ago(9 * s)}}
+		}},
+		{"one of them has failed", "", "", "", func(f *facts.Facts) {
+			f.Evidence.Kubelet = &facts.Kubelet{At: t0, OK: true, Seen: true, AnsweredAt: t0, Status: &facts.StartCalls{Errors: 1, Since: ago(9 * s)}}
+		}},
+
 		{"3 pods", RelistSlow, "the last relist's calls take 31s one after another (3 pods inspected)", "", func(f *facts.Facts) { slow(f, 11*s, 3) }},
 		{"49 pods", "", "", "", func(f *facts.Facts) { slow(f, 9*s, 49); f.Modelled.Estimated = ago(90 * s) }},
 		{"50 pods", RelistSlow, "(50 pods inspected)", "1.36", func(f *facts.Facts) { slow(f, 0, 50) }},

@@ -109,7 +109,7 @@ func (m *moment) relistEndsInTime() bool {
 // answer is late, the next one is known to fail, it fails or hangs beside calls that are answered,
 // or the relist is in trouble and nothing suggests that the next Status succeeds.
 func (m *moment) statusRuleCounts() bool {
-	if m.age(cmp.Or(m.f.Status.LastGood, m.f.Started)) > StatusLate || m.StatusWillFail || !statusFailsSince(m.f).IsZero() {
+	if m.age(cmp.Or(m.f.Status.LastGood, m.f.Started)) > StatusLate || m.StatusWillFail || !StatusFailsSince(m.f).IsZero() {
 		return true
 	}
 	return m.StatusAlone || m.relistTrouble() && (m.StatusFails || m.Unreachable)

@@ -289,6 +289,9 @@ func TestKubeletVersions(t *testing.T) {
 				if !ns.NotReadyBy.IsZero() && ns.NotReadyBy.Sub(ns.NotReadyFrom) > 12500*time.Millisecond {
 					t.Errorf("%s: after %s the window is %s wide", name, now.Sub(t0), ns.NotReadyBy.Sub(ns.NotReadyFrom))
 				}
+				if v.NotReadyIn != nil && v.KubeletMessage == "" {
+					t.Fatalf("%s: after %s a window without a message", name, now.Sub(t0))
+				}
 				if certain := !v.NodeReady || !v.RulesOK || v.State == facts.StateUnhealthy; certain && !tt.fails {
 					t.Fatalf("%s: after %s %s, node Ready %t, by an estimate alone", name, now.Sub(t0), v.State, v.NodeReady)
 				}

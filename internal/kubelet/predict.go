@@ -89,5 +89,8 @@ func (m *moment) factsAt(t time.Time) *facts.Facts {
 		f.Relist.LastSeen = t
 		f.Modelled.LastSeen = t
 	}
+	if !f.Modelled.Estimated.IsZero() {
+		f.Modelled.LastSeen = f.Modelled.Estimated
+	}
 	return &f
 }

@@ -113,7 +113,7 @@ func (r *rounds) estimate(f *facts.Facts) (start time.Time, fails window) {
 	default:
 		fails.earliest = limit
 	}
-	if seen.Before(facts.LastSeen(f)) {
+	if seen.Before(facts.LastSeen(f)) || !fails.earliest.IsZero() {
 		start = seen
 	}
 	return start, fails

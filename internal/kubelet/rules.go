@@ -112,15 +112,15 @@ func lastSeen(f *facts.Facts) time.Time {
 // lastGood returns when the kubelet's last Status was good: plegd's own, or at the latest when its metrics first showed
 // that each of its own has failed since.
 func lastGood(f *facts.Facts) time.Time {
-	if since := statusFailsSince(f); !since.IsZero() {
+	if since := StatusFailsSince(f); !since.IsZero() {
 		return facts.Earliest(f.Status.LastGood, since)
 	}
 	return f.Status.LastGood
 }
 
-// statusFailsSince returns since when the kubelet's metrics show that its Status calls fail, zero while they do not. A
+// StatusFailsSince returns since when the kubelet's metrics show that its Status calls fail, zero while they do not. A
 // single one shows nothing.
-func statusFailsSince(f *facts.Facts) time.Time {
+func StatusFailsSince(f *facts.Facts) time.Time {
 	k := f.Evidence.Kubelet
 	if k == nil || k.Status == nil || k.Status.Errors < 2 {
 		return time.Time{}

@@ -21,7 +21,7 @@ func (s *step) failureWindow() window {
 		fails = s.rulesFailAt()
 	}
 	flaky := facts.Plus(s.model.flaky.start(s.t), RuntimeDownAfter)
-	refused := facts.Plus(statusFailsSince(s.f), RuntimeDownAfter-StatusPeriod-metricsAge)
+	refused := facts.Plus(StatusFailsSince(s.f), RuntimeDownAfter-StatusPeriod-metricsAge)
 	last := fails
 	if !fails.IsZero() && fails.Equal(s.relistFailsAt()) {
 		limit := s.f.Config.RelistThreshold

@@ -312,6 +312,7 @@ func lasting(name, failpoints string, d time.Duration, s scenario) scenario {
 func changing(name, failpoints string, change order, d time.Duration) scenario {
 	return scenario{
 		name: name, minor: true, metrics: true, loopSilent: true, modelled: true, length: d + 70*second,
+		predicted: 95 * second, // between two slow lists no call hangs
 		run: func(l *lane) {
 			l.Fault()
 			l.simulated.Fail(failpoints)

@@ -327,7 +327,8 @@ func (r *Recording) phase() time.Duration {
 
 // within checks that plegd says NotReady only while the API does.
 func (c *Comparison) within(p, a Turn) {
-	limit := c.Recording.turnLimit()
+	const metricsAge = 5 // seconds: the kubelet's word is that old
+	limit := c.Recording.turnLimit() + metricsAge
 	early := p.NotReady < a.NotReady-limit
 	late := a.Ready != nil && (p.Ready == nil || *p.Ready > *a.Ready+limit)
 	if early || late {
