@@ -41,7 +41,7 @@ func (f *waiting) vforkWait(ctx context.Context, t thread) {
 func (f *waiting) childWait(ctx context.Context, t thread) {
 	pid := f.awaitedChild(t.call)
 	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c proc.Process) bool {
-		return pid > 0 && c.PID != pid
+		return pid > 0 && c.PID != pid && proc.PIDIn(f.procfs, c.PID, f.pid) != pid
 	})
 	if len(children) != 1 {
 		f.doubt("thread %d waits for any of %d children", t.PID, len(children))

@@ -112,3 +112,29 @@ func TestRuntimeWaitsForReader(t *testing.T) {
 		t.Error("a hop behind the runtime has reasons of its own")
 	}
 }
+
+// TestRestartNext: a loop of starts has the step of what the node shows to end them.
+func TestRestartNext(t *testing.T) {
+	for want, change := range map[string]func(*facts.Evidence){
+		"log": func(*facts.Evidence) {},
+		"Free space": func(e *facts.Evidence) {
+			e.Storage = &facts.Storage{At: t0, FileSystems: []facts.FileSystem{{Directory: "/root", Use: "root", ReadOnly: true}}}
+		},
+		"memory limit": func(e *facts.Evidence) {
+			e.Cgroup = &facts.Cgroup{At: t0, MemoryLimits: []facts.MemoryLimit{{Path: "/a", Max: 1, OOMKills: 3}}}
+		},
+	} {
+		f := healthyFacts(t0)
+		starts := []time.Time{ago(20 * time.Second), ago(12 * time.Second), ago(4 * time.Second)}
+		f.Evidence.Process = &facts.Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Start: starts[2], Restarts: starts}
+		change(&f.Evidence)
+		v := Judge(&f, t0, nil)
+		next := ""
+		if v.Reason == RuntimeRestarting {
+			next = v.Next
+		}
+		if !contains(next, want) {
+			t.Errorf("%s: %s, %q", want, listed(v), v.Next)
+		}
+	}
+}

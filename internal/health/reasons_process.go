@@ -150,6 +150,18 @@ func restarting(s *signals) (out lines) {
 	return append(out, storageFull(s)...)
 }
 
+// restartNext is the step where the node shows why the runtime ends; "" where it does not.
+func (s *signals) restartNext() string {
+	killed := func(l facts.MemoryLimit) bool { return l.OOMKills > 0 }
+	switch {
+	case storageFull(s) != nil:
+		return "Free space on the file system that the evidence names, or repair it if it is read-only: the runtime ends for it."
+	case slices.ContainsFunc(s.cgroup.MemoryLimits, killed):
+		return "Raise the memory limit of the cgroup that the evidence names: the kernel ends the runtime for it."
+	}
+	return ""
+}
+
 // loopStarts returns the starts of the runtime that make a loop, the oldest first; nil for none.
 func (s *signals) loopStarts() []time.Time {
 	starts := s.process.Restarts

@@ -79,7 +79,7 @@ var table = withPages([]Reason{
 	{ID: CRIVersionUnsupported, Layer: LayerCalls, Severity: facts.SeverityCritical, Match: unsupported},
 	{
 		ID: RuntimeRestarting, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
-		Match: restarting, CriticalWhile: (*signals).restartsGoOn,
+		Match: restarting, CriticalWhile: (*signals).restartsGoOn, NodeNext: (*signals).restartNext,
 	},
 	{
 		ID: RuntimeStarting, Layer: LayerProcess, Severity: facts.SeverityCritical, OnHops: true, Event: true,
