@@ -45,15 +45,7 @@ moment, at most --timeout.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg.Given = cmd.Flags().Changed
-			err := cmp.Or(cfg.Validate(), client.Validate())
-			switch {
-			case err != nil:
-			case timeout <= 0:
-				err = fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout)
-			case problem != npdAny && *output != "npd":
-				err = fmt.Errorf("--npd-problem: %q: only -o npd has it", problem)
-			}
-			if err != nil {
+			if err := cmp.Or(cfg.Validate(), client.Validate(), validateCheck(timeout, problem, *output)); err != nil {
 				return usage(err)
 			}
 			unknown := exitUnknown
@@ -84,6 +76,17 @@ moment, at most --timeout.
 	urlFlags(cmd, &client)
 	watchFlags(fs, &cfg)
 	return cmd
+}
+
+// validateCheck checks the flags that only check has.
+func validateCheck(timeout time.Duration, problem, output string) error {
+	if timeout <= 0 {
+		return fmt.Errorf("--timeout: %s: want a time above 0, such as 10s", timeout)
+	}
+	if problem != npdAny && output != "npd" {
+		return fmt.Errorf("--npd-problem: %q: only -o npd has it", problem)
+	}
+	return nil
 }
 
 // verdictStatus documents the exit codes of check and status.
@@ -254,6 +257,21 @@ func ofRuntime(a facts.Active) bool {
 	return a.Severity == facts.SeverityCritical && r.Layer != health.LayerKubelet && r.Layer != health.LayerPlegd
 }
 
+// notReadyText is the time until NotReady, "" where none is predicted.
+func notReadyText(s *facts.Snapshot) string {
+	earliest := s.NotReadyIn
+	latest := s.NotReadyInLatest
+	switch {
+	case earliest == nil:
+		return ""
+	case !s.NodeReady && *earliest <= 0:
+		return ", NotReady"
+	case latest != nil && *latest > *earliest:
+		return fmt.Sprintf(", NotReady in %.0f-%.0fs", earliest.Seconds(), latest.Seconds())
+	}
+	return fmt.Sprintf(", NotReady in %.0fs", earliest.Seconds())
+}
+
 // oneLine is the verdict, the primary reason and the time left; then, each after a
 // colon, the culprit, with its name or without, and the first piece of evidence.
 func oneLine(s *facts.Snapshot, names bool) string {
@@ -261,17 +279,7 @@ func oneLine(s *facts.Snapshot, names bool) string {
 	if s.Reason != "" {
 		out += ": " + s.Reason
 	}
-	earliest := s.NotReadyIn
-	latest := s.NotReadyInLatest
-	switch {
-	case earliest == nil:
-	case !s.NodeReady && *earliest <= 0:
-		out += ", NotReady"
-	case latest != nil && *latest > *earliest:
-		out += fmt.Sprintf(", NotReady in %.0f-%.0fs", earliest.Seconds(), latest.Seconds())
-	default:
-		out += fmt.Sprintf(", NotReady in %.0fs", earliest.Seconds())
-	}
+	out += notReadyText(s)
 	if s.Culprit != nil {
 		out += ": " + view.Culprit(s.Culprit, names)
 	}

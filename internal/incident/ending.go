@@ -228,9 +228,11 @@ func (e *ending) culprit(l *facts.Link, look func(pid int) Sighting) {
 		return // of the same process, or of what held it
 	}
 	seen := look(l.PID)
+	if !seen.Known {
+		return
+	}
 	stopped := l.State == facts.LinkStopped || l.State == facts.LinkTraced
 	switch {
-	case !seen.Known:
 	case !seen.Alive || seen.Comm != l.Name:
 		e.add(l.PID, "The %s, pid %d, has ended.", name, l.PID)
 	case stopped && !seen.Stopped:

@@ -97,18 +97,10 @@ func window(earliest, latest *time.Duration) string {
 
 // pastOutlook is the prediction of a moment that is over.
 func pastOutlook(s *facts.Snapshot) string {
-	managed := "the kubelet managed pods"
-	switch {
-	case s.State == facts.StateUnknown, s.State == facts.StateStarting && !s.RulesOK:
+	if s.State == facts.StateUnknown || s.State == facts.StateStarting && !s.RulesOK {
 		return "nothing was predicted"
-	case s.RulesFailIn == nil:
-	case *s.RulesFailIn > 0:
-		managed += " and had " + countdown(*s.RulesFailIn) + " left"
-	case s.SyncLoopAllowed:
-		managed = "the pod network was down"
-	default:
-		managed = "the kubelet managed no pods"
 	}
+	managed := managedThen(s)
 	switch {
 	case !s.NodeReady:
 		return managed + "; the API showed NotReady"
@@ -118,4 +110,17 @@ func pastOutlook(s *facts.Snapshot) string {
 		return managed + "; the API may have shown NotReady until the next status update"
 	}
 	return managed + "; the API showed Ready"
+}
+
+// managedThen is whether the kubelet managed pods at a moment that is over.
+func managedThen(s *facts.Snapshot) string {
+	switch {
+	case s.RulesFailIn == nil:
+		return "the kubelet managed pods"
+	case *s.RulesFailIn > 0:
+		return "the kubelet managed pods and had " + countdown(*s.RulesFailIn) + " left"
+	case s.SyncLoopAllowed:
+		return "the pod network was down"
+	}
+	return "the kubelet managed no pods"
 }
