@@ -85,9 +85,12 @@ func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
 	if found {
 		c.Links = append(c.Links, targetLink(target))
 	}
-	helpers := e.helpersOf(ctx, e.runtime(), target.ID)
+	var helpers []proc.Process // those of other symptoms are no cause, and a table of processes is expensive
+	if found || s.isGeneral() && s.OthersAnswered() {
+		helpers = e.helpersOf(ctx, e.runtime(), target.ID)
+	}
 	switch {
-	case len(helpers) > 0 && (found || s.isGeneral() && s.OthersAnswered()):
+	case len(helpers) > 0:
 		// A helper that began before the call may have the lock that it waits for.
 		e.follow(ctx, c, helpers[0].PID)
 	case found:

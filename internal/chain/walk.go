@@ -109,9 +109,9 @@ func (e *Explorer) step(ctx context.Context, c *facts.Chain, p proc.Process, fir
 	limited, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
 	found := e.waitOf(limited, p)
-	link := e.linkOf(limited, p)
-	if p.PID == e.symptom.RuntimePID && first {
-		link.Kind = facts.KindRuntime
+	link := facts.Link{Kind: facts.KindRuntime, Name: p.Comm, PID: p.PID}
+	if p.PID != e.symptom.RuntimePID || !first {
+		link = e.linkOf(limited, p)
 	}
 	link.State = found.state
 	link.Evidence = found.evidence
