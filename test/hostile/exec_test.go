@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +43,7 @@ func TestNothingIsLinkedThatStarts(t *testing.T) {
 	if !strings.Contains(string(symbols), " T runtime.main") {
 		t.Fatal("the binary has no symbols: this test tests nothing")
 	}
-	starts := regexp.MustCompile(`(?m) (os\.StartProcess|os\.startProcess|os\.\(\*Process\)\.Signal|os\.\(\*Process\)\.Kill|syscall\.StartProcess|syscall\.ForkExec|syscall\.forkExec|syscall\.forkAndExecInChild1?|syscall\.Exec|syscall\.Kill|syscall\.PtraceAttach|golang\.org/x/sys/unix\.(Exec|Kill|Tgkill|Ptrace\w*))(\.abi0)?$`)
+	starts := regexp.MustCompile(`(?m) (os\.StartProcess|os\.startProcess|os\.\(\*Process\)\.Signal|os\.\(\*Process\)\.Kill|syscall\.StartProcess|syscall\.ForkExec|syscall\.forkExec|syscall\.forkAndExecInChild1?|syscall\.Kill|syscall\.PtraceAttach|golang\.org/x/sys/unix\.(Exec|Kill|Tgkill|Ptrace\w*))(\.abi0)?$`)
 	for _, s := range starts.FindAllStringSubmatch(string(symbols), -1) {
 		t.Errorf("%s is in the binary", s[1])
 	}
@@ -89,7 +90,7 @@ func TestNothingIsStarted(t *testing.T) {
 		_, call, _ := strings.Cut(strings.TrimSpace(line), " ")
 		call = strings.TrimSpace(call)
 		switch {
-		case strings.HasPrefix(call, "execve("):
+		case strings.HasPrefix(call, fmt.Sprintf("execve(%q", lab.Binary(t))): // at its start once more, for the timer slack
 			execs++
 		case strings.HasPrefix(call, "clone") && strings.Contains(call, "CLONE_THREAD"),
 			strings.HasPrefix(call, "<... clone"):
@@ -107,7 +108,7 @@ func TestNothingIsStarted(t *testing.T) {
 			t.Errorf("plegd did %s", call)
 		}
 	}
-	if execs != 1 || threads == 0 || opens == 0 {
+	if execs < 1 || execs > 2 || threads == 0 || opens == 0 {
 		t.Errorf("the trace has %d execve, want its own; %d threads and %d files", execs, threads, opens)
 	}
 }
