@@ -174,8 +174,7 @@ func (s *session) call(ctx context.Context, op string, req proto.Message, a *ans
 	}
 	end := time.Now()
 	if conn != nil && status.Code(err) == codes.Unavailable {
-		// gRPC fails the calls before it changes the state by which the next call replaces the connection.
-		conn.WaitForStateChange(ctx, connectivity.Connecting)
+		awaitFailed(ctx, conn)
 	}
 	if !a.received.IsZero() {
 		end = a.received // decoding is plegd's own time
@@ -195,6 +194,15 @@ func (s *session) call(ctx context.Context, op string, req proto.Message, a *ans
 		return nil
 	}
 	return failed
+}
+
+// awaitFailed waits until the state of a connection whose call failed shows it, by which the next
+// call replaces the connection: gRPC fails the call first, by microseconds. Another call may be
+// connecting again by then, so the wait is short.
+func awaitFailed(ctx context.Context, conn *grpc.ClientConn) {
+	limited, cancel := context.WithTimeout(ctx, lostEvery)
+	defer cancel()
+	conn.WaitForStateChange(limited, connectivity.Connecting)
 }
 
 // SetRPCTimeout sets the limit of each call and of each connection attempt that begins from
