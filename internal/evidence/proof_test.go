@@ -1,8 +1,11 @@
 package evidence
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +16,7 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestShimProof: a stopped process that only has the name and the arguments of a shim is none, nor
@@ -61,7 +65,8 @@ func TestPeerIsReused(t *testing.T) {
 	}
 }
 
-// TestLocksInCalm: locks, mounts and descriptors are read once a call is late, and not before.
+// TestLocksInCalm: locks, mounts and descriptors are read once a call is late, and not before, nor of
+// a stopped process.
 func TestLocksInCalm(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
@@ -74,6 +79,17 @@ func TestLocksInCalm(t *testing.T) {
 	calm = false
 	if v := gatherProcess(t, p); v.Lock == nil {
 		t.Error("the lock is not found once a call is late")
+	}
+	stats, err := filepath.Glob(root + "/1000/task/*/stat")
+	must.Do(t, err)
+	for _, stat := range stats {
+		b, err := os.ReadFile(stat)
+		must.Do(t, err)
+		b[bytes.LastIndexByte(b, ')')+2] = 'T'
+		must.Do(t, os.WriteFile(stat, b, 0o600))
+	}
+	if v := gatherProcess(t, p); !v.Stopped() || v.Lock != nil {
+		t.Errorf("stopped %t: %+v", v.Stopped(), v.Lock)
 	}
 }
 
