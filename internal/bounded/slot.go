@@ -67,21 +67,21 @@ func (s *Slot[T]) Busy() bool { return s.busy.Load() }
 // for use, by one goroutine at a time.
 type Line struct {
 	calls chan func()
-	ended chan struct{}
+	done  chan struct{}
 }
 
 // Do runs a call and waits for its end, but for no longer than patience.
 func (l *Line) Do(patience time.Duration, call func()) {
 	if l.calls == nil {
 		l.calls = make(chan func())
-		l.ended = make(chan struct{}, 1)
-		go serve(l.calls, l.ended)
+		l.done = make(chan struct{}, 1)
+		go serve(l.calls, l.done)
 	}
 	l.calls <- call
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-l.ended:
+	case <-l.done:
 	case <-timer.C:
 		l.Close()
 	}
@@ -95,10 +95,10 @@ func (l *Line) Close() {
 	}
 }
 
-func serve(calls <-chan func(), ended chan<- struct{}) {
+func serve(calls <-chan func(), done chan<- struct{}) {
 	for call := range calls {
 		call()
-		ended <- struct{}{}
+		done <- struct{}{}
 	}
 }
 

@@ -228,7 +228,7 @@ type Sampler struct {
 	alert   atomic.Bool
 	wake    bounded.Signal
 	line    bounded.Line // of the samples
-	jitter  func(least time.Duration) time.Duration
+	jitter  func(shortest time.Duration) time.Duration
 }
 
 func newSampler(notify func(), sources ...Source) *Sampler {
@@ -240,7 +240,7 @@ func newSampler(notify func(), sources ...Source) *Sampler {
 	}
 }
 
-func jitter(least time.Duration) time.Duration { return least + rand.N(tick/2) } //nolint:gosec // no secret
+func jitter(shortest time.Duration) time.Duration { return shortest + rand.N(tick/2) } //nolint:gosec // no secret
 
 // Alert sets whether something may be wrong: each source is then due every Every ticks.
 func (s *Sampler) Alert(alert bool) {
@@ -265,15 +265,15 @@ func (s *Sampler) Run(ctx context.Context) error {
 // must not stay in phase with the ticks.
 func (s *Sampler) sleep(ctx context.Context) {
 	var pulsed <-chan struct{}
-	least := tick * 3 / 4
+	shortest := tick * 3 / 4
 	switch {
 	case s.alert.Load():
-		least = tick / 2
+		shortest = tick / 2
 	case s.pulse != nil:
 		pulsed = s.pulse()
-		least = tick * 5 / 4
+		shortest = tick * 5 / 4
 	}
-	timer := time.NewTimer(s.jitter(least))
+	timer := time.NewTimer(s.jitter(shortest))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():

@@ -69,8 +69,8 @@ func notReady(s *signals) (out lines) {
 	if status.Answered && !status.RuntimeReady.Good() {
 		return s.statusSays(status.RuntimeReady.KubeletText("RuntimeReady"))
 	}
-	if since := kubelet.StatusFailsSince(s.f); s.status == statusOK && !since.IsZero() {
-		return line("each Status of the kubelet's own has failed for %s, by its metrics; plegd's are answered", s.ago(since))
+	if failing := kubelet.StatusFailsSince(s.f); s.status == statusOK && !failing.IsZero() {
+		return line("each Status of the kubelet's own has failed for %s, by its metrics; plegd's are answered", s.ago(failing))
 	}
 	if s.status != statusAlone || s.statusLacksDescriptor {
 		return nil

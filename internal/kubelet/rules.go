@@ -112,8 +112,8 @@ func lastSeen(f *facts.Facts) time.Time {
 // lastGood returns when the kubelet's last Status was good: plegd's own, or at the latest when its metrics first showed
 // that each of its own has failed since.
 func lastGood(f *facts.Facts) time.Time {
-	if since := StatusFailsSince(f); !since.IsZero() {
-		return facts.Earliest(f.Status.LastGood, since)
+	if failing := StatusFailsSince(f); !failing.IsZero() {
+		return facts.Earliest(f.Status.LastGood, failing)
 	}
 	return f.Status.LastGood
 }
