@@ -20,10 +20,6 @@ func allowTimerSlack(args []string) {
 	if len(args) < 2 || args[1] != "run" {
 		return
 	}
-	present, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil || present >= int(timerSlack) {
-		return
-	}
 	program, err := os.Executable()
 	if err != nil {
 		return
@@ -31,8 +27,20 @@ func allowTimerSlack(args []string) {
 	// The slack is the thread's: execve(2) keeps that of the one that calls it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if hasTimerSlack() {
+		return
+	}
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0); err != nil {
 		return
 	}
+	if !hasTimerSlack() {
+		return // as of a process with real-time scheduling, which has none: it would start again for ever
+	}
 	_ = syscall.Exec(program, args, os.Environ()) //nolint:forbidigo // it replaces plegd by itself
+}
+
+// hasTimerSlack reports whether the calling thread has at least timerSlack.
+func hasTimerSlack() bool {
+	present, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	return err == nil && present >= int(timerSlack)
 }
