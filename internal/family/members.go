@@ -3,6 +3,7 @@ package family
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/plegd/plegd/internal/proc"
 )
@@ -45,10 +46,45 @@ func (m *Members) Kubelet(ctx context.Context, p proc.Process) Answer {
 // Helper answers whether a process is a helper of its owner, the runtime or a shim: top is the
 // owner's child from which it descends, or the process itself.
 func (m *Members) Helper(ctx context.Context, p, top, owner proc.Process) Answer {
-	if !endsSoon(top, owner, m.table.Args(top.ID())) {
+	args := m.table.Args(top.ID())
+	if !endsSoon(top, owner, args) {
 		return refused("%q may run for long", top.Comm)
 	}
+	if NamedShim(owner) && top.Comm != owner.Comm && !runsOCI(top, args) {
+		answer := m.keepsPipe(top.PID, owner.PID)
+		if !answer.Proven() {
+			return answer
+		}
+	}
 	return m.prove(ctx, p, owner.PID, belongs)
+}
+
+// keepsPipe answers whether a process keeps a pipe open that its owner reads, as what the owner
+// started and waits for does. A daemon that a hook has left has none: a shim adopts it.
+func (m *Members) keepsPipe(pid, owner int) Answer {
+	procfs := m.table.ProcFS
+	read := map[string]bool{}
+	err := proc.EachFD(procfs, owner, func(fd int, target string) bool {
+		if strings.HasPrefix(target, "pipe:") && proc.ReadFDInfo(procfs, owner, fd).ReadOnly() {
+			read[target] = true
+		}
+		return true
+	})
+	if err != nil {
+		return unproved(err)
+	}
+	keeps := false
+	err = proc.EachFD(procfs, pid, func(fd int, target string) bool {
+		keeps = read[target] && !proc.ReadFDInfo(procfs, pid, fd).ReadOnly()
+		return !keeps
+	})
+	switch {
+	case err != nil:
+		return unproved(err)
+	case !keeps:
+		return refused("it keeps no pipe open that its parent reads: it was left by another process")
+	}
+	return Answer{}
 }
 
 // Orphan answers whether a process is an OCI runtime whose parent has ended: root's, on the

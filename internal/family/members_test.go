@@ -51,8 +51,60 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+// TestLeft: a child of a shim is a helper where it is an OCI runtime, or keeps a pipe of the shim's
+// open; a daemon that a hook has left is none, in a session of its own or not.
+func TestLeft(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: not root")
+	}
+	reader, writer, err := os.Pipe()
+	must.Do(t, err)
+	t.Cleanup(func() { _ = reader.Close(); _ = writer.Close() })
+	table := proc.NewTable("/proc")
+	shim, err := table.Alive(os.Getpid())
+	must.Do(t, err)
+	shim.Comm = "containerd-shim"
+	shim.Start -= 2 * setup // older than what it starts with
+	for name, tt := range map[string]struct {
+		program string
+		output  *os.File
+		session bool
+		want    bool
+	}{
+		"an OCI runtime": {program: "runc", want: true},
+		"a program that an OCI runtime has become": {program: "wrapper", output: writer, want: true},
+		"a daemon":                                {program: "daemon", session: true},
+		"a daemon in the shim's session":          {program: "daemon"},
+		"a daemon with a pipe of somebody else's": {program: "daemon", output: otherPipe(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t, table, tt.program, tt.output, syscall.SysProcAttr{Setsid: tt.session})
+			answer := NewMembers(table).Helper(t.Context(), p, p, shim)
+			if answer.Proven() != tt.want {
+				t.Errorf("%+v", answer)
+			}
+		})
+	}
+}
+
+// otherPipe returns a FIFO: a path, and no pipe of the shim's.
+func otherPipe(t *testing.T) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	must.Do(t, syscall.Mkfifo(path, 0o600))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must.Do(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
 // startAs starts a process under a name.
 func startAs(t *testing.T, table *proc.Table, name string, attributes syscall.SysProcAttr) proc.Process {
+	t.Helper()
+	return start(t, table, name, nil, attributes)
+}
+
+func start(t *testing.T, table *proc.Table, name string, output *os.File, attributes syscall.SysProcAttr) proc.Process {
 	t.Helper()
 	sleep, err := exec.LookPath("sleep")
 	must.Do(t, err)
@@ -62,6 +114,9 @@ func startAs(t *testing.T, table *proc.Table, name string, attributes syscall.Sy
 	must.Do(t, os.WriteFile(program, b, 0o755)) //nolint:gosec // it is run
 	cmd := exec.Command(program, "1000")
 	cmd.SysProcAttr = &attributes
+	if output != nil {
+		cmd.Stdout = output
+	}
 	must.Do(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	p, err := table.Alive(cmd.Process.Pid)

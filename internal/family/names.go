@@ -94,8 +94,14 @@ func endsSoon(p, parent proc.Process, args []string) bool {
 	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
 		slices.Contains(args, "exec"), slices.ContainsFunc(args[:min(len(args), 2)], nri):
 		return false
-	case !IsOCI(p) && NamedShim(parent) && p.Start <= parent.Start+setup:
-		return slices.ContainsFunc(ociCommands, func(c string) bool { return slices.Contains(args, c) })
+	case NamedShim(parent) && p.Start <= parent.Start+setup:
+		return runsOCI(p, args)
 	}
 	return true
+}
+
+// runsOCI reports whether a process has the name of an OCI runtime, or a command of one among its
+// arguments.
+func runsOCI(p proc.Process, args []string) bool {
+	return IsOCI(p) || slices.ContainsFunc(ociCommands, func(c string) bool { return slices.Contains(args, c) })
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -49,7 +47,7 @@ func (p *pass) pipes(ctx context.Context) {
 // readPipe notes a pipe that a process has open, if it reads from it, and returns it where it is
 // time to look up who keeps it open.
 func (p *pass) readPipe(pid, fd int, id identity, name string) *obligation {
-	if p.settled[id] || !reads(proc.ReadFDInfo(p.Table.ProcFS, pid, fd)) {
+	if p.settled[id] || !proc.ReadFDInfo(p.Table.ProcFS, pid, fd).ReadOnly() {
 		return nil
 	}
 	o := p.keep(obligation{identity: id, waiter: pid, name: name})
@@ -76,9 +74,6 @@ func pipeIdentity(leads string) (identity, bool) {
 	return identity{kind: openPipe, id: inode}, ok && err == nil
 }
 
-// reads reports whether a descriptor is the end of a pipe that is read.
-func reads(info proc.FDInfo) bool { return info.Flags&unix.O_ACCMODE == unix.O_RDONLY }
-
 // resolvePipes finds who keeps pipes open that have been read from for long, in one pass over
 // all descriptors.
 func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
@@ -88,7 +83,7 @@ func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
 	}
 	writers := map[string][]int{}
 	_, err = proc.Holders(ctx, p.Table.ProcFS, func(pid, fd int, leads string) bool {
-		if due[leads] != nil && !reads(proc.ReadFDInfo(p.Table.ProcFS, pid, fd)) {
+		if due[leads] != nil && !proc.ReadFDInfo(p.Table.ProcFS, pid, fd).ReadOnly() {
 			writers[leads] = append(writers[leads], pid)
 		}
 		return false // it may have several of them

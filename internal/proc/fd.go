@@ -115,6 +115,9 @@ type FDInfo struct {
 	Locks []Lock
 }
 
+// ReadOnly reports whether the descriptor is open for reading alone, as the end of a pipe that is read is.
+func (f FDInfo) ReadOnly() bool { return f.Flags&unix.O_ACCMODE == unix.O_RDONLY }
+
 // ReadFDInfo reads the fdinfo of a descriptor; it is empty where that cannot be read.
 // procfs knows no locks, pidfds and FUSE connections.
 func ReadFDInfo(procfs string, pid, fd int) FDInfo {
