@@ -116,8 +116,9 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 	return out, nil
 }
 
-// isStale reports whether the directories are to be searched again: after storageInterval, in the
-// steady state once some are known after storageCalm, for other processes, and after an error of ext4, which statfs does not show and the mount does.
+// isStale reports whether the directories are to be searched again: after storageInterval, or after
+// storageCalm in the steady state once some are known; for other processes; and after an error of
+// ext4, which statfs does not show and the mount does.
 func (s *storage) isStale(now time.Time, pids []int) bool {
 	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
 	interval := storageInterval
