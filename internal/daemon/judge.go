@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,11 @@ const (
 	stopCounts = time.Second
 	// alertFor is the time for which the alert lasts after its last cause.
 	alertFor = 5 * time.Second
+	// reconnectCounts is how long a new connection to the runtime asks for an alert: until the next
+	// judgement in the steady state.
+	reconnectCounts = 1500 * time.Millisecond
+	// stumble is the time from which lists that take three times the median ask for an alert.
+	stumble = 200 * time.Millisecond
 	// pausedAfter is the time between two judgements from which plegd, or the machine, was
 	// paused: a stopped process, a stopped virtual machine, a suspended node.
 	pausedAfter = 3 * time.Second
@@ -231,7 +237,27 @@ func alarming(f *facts.Facts, t time.Time) bool {
 	if !f.Probe.At.IsZero() && !f.Probe.OK {
 		return true
 	}
+	if reconnected(&f.Dial, t) || stumbled(&f.Relist) {
+		return true
+	}
 	return callUnanswered(f, t) || processAlarms(f.Evidence.Process, t) || queueAlarms(f.Evidence.Queue)
+}
+
+// reconnected reports whether the connection to the runtime was made just before t: it may have
+// another process, and one of many with short lives.
+func reconnected(d *facts.Dial, t time.Time) bool {
+	return !d.At.IsZero() && t.Sub(d.At) <= reconnectCounts
+}
+
+// stumbled reports whether the last lists took much longer than those before: a runtime that is
+// stopped for a moment each second shows in nothing else that is in step with them.
+func stumbled(r *facts.Relist) bool {
+	n := len(r.Lists)
+	if n == 0 || r.Lists[n-1] < stumble {
+		return false
+	}
+	median := slices.Sorted(slices.Values(r.Lists))[(n-1)/2]
+	return r.Lists[n-1] >= 3*median
 }
 
 // callUnanswered reports whether a list, Status or Version is under way for so long that
