@@ -232,8 +232,7 @@ func run(ctx context.Context, ask Asker, targets []*cri.Entry, allowed func() bo
 	calls.SetLimit(sweepInFlight)
 	var mu sync.Mutex
 	for _, t := range targets {
-		time.Sleep(sweepSpacing)
-		if asking.Err() != nil {
+		if !bounded.Sleep(asking, sweepSpacing) {
 			break
 		}
 		calls.Go(func() error {

@@ -263,7 +263,9 @@ func (e *Explorer) look(ctx context.Context, pid int) (f *waiting, ok bool) {
 	if !f.read(ctx, &f.first) {
 		return f, false
 	}
-	time.Sleep(betweenLooks)
+	if !bounded.Sleep(ctx, betweenLooks) {
+		return f, false
+	}
 	return f, f.read(ctx, &f.last) && f.last.threads[pid].ID() == f.first.threads[pid].ID()
 }
 

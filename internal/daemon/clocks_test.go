@@ -75,7 +75,11 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 			t.Errorf("the daemon took %s to stop", took)
 		}
 	})
-	t.Cleanup(func() { w.stop(); rt.Stop() })
+	t.Cleanup(func() {
+		w.stop()
+		rt.Stop()
+		time.Sleep(time.Second) // what plegd has abandoned ends in its time
+	})
 	return w
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 )
@@ -312,10 +313,9 @@ func (p *Process) successor(ctx context.Context) (proc.Process, error) {
 		if newest.PID != 0 {
 			return newest, nil
 		}
-		if looks == 1 || ctx.Err() != nil {
+		if looks == 1 || !bounded.Sleep(ctx, successorWatch/successorLooks) {
 			break
 		}
-		time.Sleep(successorWatch / successorLooks)
 	}
 	return proc.Process{}, proc.ErrGone
 }
