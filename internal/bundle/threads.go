@@ -101,7 +101,7 @@ func Usage(table *proc.Table) Part {
 			if n := inotifyInstances(table.ProcFS, p.PID); n > 0 {
 				users = append(users, inotifyUser{Process: p, instances: n})
 			}
-			namespace, err := proc.Link(proc.Path(table.ProcFS, p.PID, "ns/mnt"))
+			namespace, err := proc.MountNamespace(table.ProcFS, p.PID)
 			if err != nil {
 				return // a kernel thread, or it has ended
 			}

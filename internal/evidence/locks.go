@@ -18,10 +18,10 @@ const (
 	startDuration = 5 * time.Minute
 )
 
-// lockWait returns a file lock that the process of a sample waits for; nil for none, while
-// no call is late, and of a stopped process, which polls for none. bbolt, in which containerd keeps meta.db, polls, so /proc/locks shows no
-// waiter: a process that starts waits for a database that it has open and another process has
-// locked.
+// lockWait returns a file lock that the process of a sample waits for; nil for none, while no call
+// is late, and of a stopped process, which polls for none. bbolt, in which containerd keeps meta.db,
+// polls, so /proc/locks shows no waiter: a process that starts waits for a database that it has open
+// and another process has locked.
 func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWait {
 	if p.hop.isCalm() || v.Stopped() {
 		p.lockFile = ""

@@ -196,7 +196,7 @@ func (p *Process) keepHistory(v *facts.Process) {
 // countStart counts the start of another process, unless it is the first.
 func (p *Process) countStart(v *facts.Process) {
 	p.cgroup = p.hop.cgroupOf(v.PID)
-	p.mounts = p.mountsOf(v.PID)
+	p.mounts = mountNamespace(p.hop.procfs, v.PID)
 	p.args = p.hop.table.Args(proc.ID{PID: v.PID, Start: v.StartTicks})
 	p.older = nil
 	p.lockFile = ""
@@ -219,9 +219,9 @@ func (p *Process) countShortLife(s proc.Process) {
 	p.older = nil
 }
 
-// mountsOf returns the mount namespace of a process, "" where it is denied.
-func (p *Process) mountsOf(pid int) string {
-	namespace, _ := proc.Link(proc.Path(p.hop.procfs, pid, "ns/mnt"))
+// mountNamespace returns the mount namespace of a process, "" where it is denied.
+func mountNamespace(procfs string, pid int) string {
+	namespace, _ := proc.MountNamespace(procfs, pid)
 	return namespace
 }
 
@@ -322,7 +322,7 @@ func (p *Process) successor(ctx context.Context) (proc.Process, error) {
 
 // newest returns the newest process that follows the last one now; none is zero.
 func (p *Process) newest() (best proc.Process) {
-	pids, _ := proc.Numbers(p.hop.procfs, maxProcesses) // those that are left out may be read next time
+	pids, _ := proc.PIDs(p.hop.procfs) // those that are left out may be read next time
 	if p.older == nil {
 		p.older = map[int]bool{}
 	}
@@ -362,8 +362,5 @@ func (p *Process) isInItsPlace(s proc.Process) bool {
 	}
 	args := p.hop.table.Args(s.ID())
 	return len(args) > 1 && len(p.args) > 1 && slices.Equal(args[1:], p.args[1:]) &&
-		p.mounts != "" && p.mountsOf(s.PID) == p.mounts
+		p.mounts != "" && mountNamespace(p.hop.procfs, s.PID) == p.mounts
 }
-
-// maxProcesses bounds the processes of one look.
-const maxProcesses = 1 << 17

@@ -163,20 +163,38 @@ func (s *storage) recognize(p proc.Process, mounts []proc.Mount, path string) {
 // keep keeps the directories of processes that have ended, as a process in their mount namespace sees
 // them: a full or read-only one may be why they ended.
 func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
+	views := map[string]view{}
 	for _, d := range known {
 		listed := slices.ContainsFunc(s.dirs, func(present storageDir) bool { return present.Directory == d.Directory })
 		if listed || slices.Contains(pids, d.pid) {
 			continue
 		}
-		witness := s.witness(ctx, d.namespace)
-		mounts, err := s.table.Mounts(ctx, witness)
-		if err != nil {
-			return
+		seen, found := views[d.namespace]
+		if !found {
+			var err error
+			seen, err = s.viewOf(ctx, d.namespace)
+			if err != nil {
+				return
+			}
+			views[d.namespace] = seen
 		}
-		kept := s.dirOn(mounts, d.Directory, d.Use, witness)
+		kept := s.dirOn(seen.mounts, d.Directory, d.Use, seen.pid)
 		kept.namespace = d.namespace
 		s.dirs = append(s.dirs, kept)
 	}
+}
+
+// view is a mount table, and the process that has it.
+type view struct {
+	pid    int
+	mounts []proc.Mount
+}
+
+// viewOf returns the mounts of a namespace.
+func (s *storage) viewOf(ctx context.Context, namespace string) (view, error) {
+	witness := s.witness(ctx, namespace)
+	mounts, err := s.table.Mounts(ctx, witness)
+	return view{pid: witness, mounts: mounts}, err
 }
 
 // witness returns a process that sees the mounts of one which has ended: one in its mount namespace,
@@ -187,16 +205,11 @@ func (s *storage) witness(ctx context.Context, namespace string) int {
 		return 1
 	}
 	for pid := range all.ByPID {
-		if s.namespaceOf(pid) == namespace {
+		if mountNamespace(s.procfs, pid) == namespace {
 			return pid
 		}
 	}
 	return 1
-}
-
-func (s *storage) namespaceOf(pid int) string {
-	namespace, _ := proc.Link(proc.Path(s.procfs, pid, "ns/mnt")) // "" where it is denied
-	return namespace
 }
 
 // dirOn returns a directory, with the mount that it is on.
@@ -205,7 +218,7 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 	d := storageDir{
 		FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type},
 		pid:        pid,
-		namespace:  s.namespaceOf(pid),
+		namespace:  mountNamespace(s.procfs, pid),
 	}
 	for option := range strings.SplitSeq(m.Options, ",") {
 		if option == "emergency_ro" || option == "shutdown" {

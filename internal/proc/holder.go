@@ -70,7 +70,7 @@ func (t *Table) findHolder(ctx context.Context, inode uint32) (Process, error) {
 // denied, TooLarge for a process with too many, and Late where ctx ends. That those of pid 1 are
 // denied, as some kernels do to root, is none: no process waits for what systemd keeps.
 func Holders(ctx context.Context, procfs string, keep func(pid, fd int, target string) bool) ([]int, error) {
-	pids, unread := Numbers(procfs, maxProcesses)
+	pids, unread := PIDs(procfs)
 	slices.Sort(pids)
 	var out []int
 	for _, pid := range pids {

@@ -129,7 +129,7 @@ func (t *Table) exeOnNode(ctx context.Context, id Identity) bool {
 	if id.Exe == "" || !id.IsRoot() {
 		return false
 	}
-	first, err := Link(Path(t.ProcFS, 1, "ns/mnt"))
+	first, err := MountNamespace(t.ProcFS, 1)
 	if err == nil && first == id.MountNS {
 		return true
 	}

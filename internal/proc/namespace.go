@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// MountNamespace names the mount namespace of a process, as "mnt:[4026531841]".
+func MountNamespace(procfs string, pid int) (string, error) { return Link(Path(procfs, pid, "ns/mnt")) }
+
 // SharesNamespace reports whether a process is in the namespace of another, of a kind such as
 // "net". Without CAP_SYS_PTRACE only the depth of the PID namespace is known.
 func SharesNamespace(procfs string, pid, peer int, kind string) bool {

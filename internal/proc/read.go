@@ -144,6 +144,9 @@ func Link(path string) (string, error) {
 	return target, nil
 }
 
+// PIDs lists the processes. The error is TooLarge where there are more than 131,072, beside those.
+func PIDs(procfs string) ([]int, error) { return Numbers(procfs, maxProcesses) }
+
 // Numbers lists the entries of a directory that are numbers. It reads no more than limit
 // entries: the error is TooLarge where there are more, beside those that were read.
 func Numbers(dir string, limit int) ([]int, error) {

@@ -164,7 +164,7 @@ func (t *Table) late(ctx context.Context) error {
 // startPass lists the pids.
 func (t *Table) startPass() (*pass, error) {
 	started := time.Now()
-	pids, err := Numbers(t.ProcFS, maxProcesses)
+	pids, err := PIDs(t.ProcFS)
 	if err != nil && !errors.Is(err, TooLarge) {
 		return nil, fmt.Errorf("list the processes: %w", err)
 	}
