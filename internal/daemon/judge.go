@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -256,8 +255,7 @@ func stumbled(r *facts.Relist) bool {
 	if n == 0 || r.Lists[n-1] < stumble {
 		return false
 	}
-	median := slices.Sorted(slices.Values(r.Lists))[(n-1)/2]
-	return r.Lists[n-1] >= 3*median
+	return r.Lists[n-1] >= 3*facts.Median(r.Lists)
 }
 
 // callUnanswered reports whether a list, Status or Version is under way for so long that

@@ -1,6 +1,9 @@
 package facts
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
@@ -25,6 +28,12 @@ func Earliest(times ...time.Time) time.Time {
 // none under way.
 func Unanswered(start, t time.Time, limit time.Duration) bool {
 	return !start.IsZero() && t.Sub(start) >= limit
+}
+
+// Median returns the median of durations, of an even number the lower one; there must be one.
+func Median(durations []time.Duration) time.Duration {
+	sorted := slices.Sorted(slices.Values(durations))
+	return sorted[(len(sorted)-1)/2]
 }
 
 // Plus returns the time d after t, zero where t is zero.

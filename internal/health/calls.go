@@ -2,7 +2,6 @@ package health
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -103,8 +102,7 @@ func (s *signals) listLimit(usual time.Duration) time.Duration {
 	var slow time.Duration
 	lists := s.f.Relist.RecentLists(recentLists)
 	if len(lists) > 0 {
-		median := slices.Sorted(slices.Values(lists))[(len(lists)-1)/2]
-		slow = max(3*median, lists[len(lists)-1]+usual)
+		slow = max(3*facts.Median(lists), lists[len(lists)-1]+usual)
 	}
 	bytes := s.f.Calls[string(s.f.Relist.InFlight.Phase)].Bytes
 	return max(usual+time.Duration(bytes)*hangPerMiB/(1<<20), min(slow, hangSurely))

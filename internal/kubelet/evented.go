@@ -31,7 +31,7 @@ func (m *moment) kubeletRelisted(seen time.Time) window {
 		return unknown
 	}
 	longest := period + eventedSlack
-	if lists := m.f.Relist.RecentLists(len(m.f.Relist.Lists)); len(lists) > 0 {
+	if lists := m.f.Relist.Lists; len(lists) > 0 {
 		longest += slices.Max(lists)
 	}
 	first := window{earliest: process.Started, latest: process.Started.Add(startupTakes)}
