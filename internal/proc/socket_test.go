@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -123,7 +122,7 @@ func TestTCPOwner(t *testing.T) {
 		l, err := net.Listen("tcp", address)
 		must.Do(t, err)
 		for _, uid := range uids {
-			conn := dialAs(t, uid, l.Addr().String())
+			conn := evidencetest.DialAs(t, uid, l.Addr().String())
 			local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 			if got, err := TCPOwner(t.Context(), local, remote); err != nil || int(got) != uid {
 				t.Errorf("%s: the owner is %d, %v, want %d", address, got, err, uid)
@@ -140,19 +139,6 @@ func TestTCPOwner(t *testing.T) {
 		}
 		_ = l.Close()
 	}
-}
-
-// dialAs connects by a socket of another user.
-func dialAs(t *testing.T, uid int, address string) net.Conn {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	self, err := unix.SetfsuidRetUid(uid)
-	must.Do(t, err)
-	defer func() { _, _ = unix.SetfsuidRetUid(self) }()
-	conn, err := net.Dial("tcp", address)
-	must.Do(t, err)
-	return conn
 }
 
 func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }

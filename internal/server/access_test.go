@@ -11,18 +11,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
@@ -82,7 +80,7 @@ func TestRootOnly(t *testing.T) {
 // seenAs is what a client of a user sees.
 func seenAs(t *testing.T, uid int, address string) string {
 	t.Helper()
-	conn := dialAs(t, uid, address)
+	conn := evidencetest.DialAs(t, uid, address)
 	defer conn.Close()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+view.PathStatus, http.NoBody)
 	must.Do(t, err)
@@ -96,19 +94,6 @@ func seenAs(t *testing.T, uid int, address string) string {
 		return "full"
 	}
 	return "public"
-}
-
-// dialAs connects by a socket of another user.
-func dialAs(t *testing.T, uid int, address string) net.Conn {
-	t.Helper()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	self, err := unix.SetfsuidRetUid(uid)
-	must.Do(t, err)
-	defer func() { _, _ = unix.SetfsuidRetUid(self) }()
-	conn, err := net.Dial("tcp", address)
-	must.Do(t, err)
-	return conn
 }
 
 // TestWebAuth: the demands of a web configuration.

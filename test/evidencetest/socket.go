@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -97,4 +98,17 @@ func NeedUnixDiag(tb testing.TB, err error) {
 		}
 		tb.Fatal(err)
 	}
+}
+
+// DialAs connects to a TCP address by a socket of another user.
+func DialAs(tb testing.TB, uid int, address string) net.Conn {
+	tb.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	self, err := unix.SetfsuidRetUid(uid)
+	must.Do(tb, err)
+	defer func() { _, _ = unix.SetfsuidRetUid(self) }()
+	conn, err := net.Dial("tcp", address)
+	must.Do(tb, err)
+	return conn
 }
