@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -29,7 +30,7 @@ func (d *Daemon) keepLedger(ctx context.Context) error {
 			d.log.Error("what the runtime is owed cannot be followed", zap.Error(err))
 		}
 		d.publishFindings(result.Findings)
-		due = time.Now().Add(result.Next)
+		due = time.Now().Add(cmp.Or(result.Next, ledger.Interval)) // a pass that failed has no result
 	})
 }
 

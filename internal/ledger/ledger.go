@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// interval is the time between two passes, owedInterval while something is owed.
-	interval     = 10 * time.Second
+	// Interval is the time between two passes, owedInterval while something is owed.
+	Interval     = 10 * time.Second
 	owedInterval = 2 * time.Second
 	// tableAge is how old the process table may be, owedTableAge while something is owed.
 	tableAge     = 30 * time.Second
@@ -130,7 +130,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	p := &pass{Ledger: l, moment: l.Clock(), pids: l.livePIDs(), serving: l.Sockets(), seen: map[identity]bool{}}
 	if len(p.pids) == 0 {
 		clear(l.owed)
-		return Result{Next: interval}
+		return Result{Next: Interval}
 	}
 	p.sockets(limited)
 	p.processes(limited)
@@ -146,7 +146,7 @@ func (l *Ledger) next() time.Duration {
 	if l.isUrgent() {
 		return owedInterval
 	}
-	return interval
+	return Interval
 }
 
 // isUrgent reports whether something is owed to the runtime. What is merely unread at the moment of
