@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -63,9 +64,14 @@ func TestNumbers(t *testing.T) {
 			t.Errorf("limit %d: %d entries, %v", limit, len(got), err)
 		}
 	}
-	allocated := testing.AllocsPerRun(1, func() { _, _ = Numbers(dir, 10) })
-	if allocated > 30 {
-		t.Errorf("%.0f allocations for ten entries", allocated)
+	// Allocations of all goroutines count, also of those that an earlier test left: these can
+	// only add, so the least of many runs is the function's own.
+	least := math.Inf(1)
+	for range 50 {
+		least = min(least, testing.AllocsPerRun(1, func() { _, _ = Numbers(dir, 10) }))
+	}
+	if least > 30 {
+		t.Errorf("%.0f allocations for ten entries", least)
 	}
 }
 
