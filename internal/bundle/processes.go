@@ -45,7 +45,7 @@ func Involved(s *facts.Snapshot) (pids []int) {
 // channels and stacks, open files, and the files of its cgroup at every level.
 func Processes(table *proc.Table, sysfs string, pids []int) Part {
 	return Part{Name: "processes", Gather: func(ctx context.Context, add Add) error {
-		tree := proc.NewCgroupTree(table.ProcFS, sysfs)
+		tree := proc.NewCgroupTree(table.ProcFS, sysfs, proc.Files{})
 		seen := map[int]bool{0: true} // of links without a process
 		var errs []error
 		for _, pid := range pids {

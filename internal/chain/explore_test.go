@@ -74,7 +74,9 @@ func TestShimOfTarget(t *testing.T) {
 		}
 		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s", PodNamespace: "ns", PodName: "pod", Name: "x"})
 		s.Pod = func(id string) string { return "pod-of-" + id }
-		c := New(proc.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		c := New(proc.NewTable(root), sysfs, (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
 		last := c.Links[len(c.Links)-1]
 		switch {
 		case tt.pid == 0 && (last.Kind != facts.KindContainer || last.RuntimeID != "c" || last.Name != "ns/pod/x" || c.Unknown == ""):

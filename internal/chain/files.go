@@ -98,27 +98,27 @@ func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount pr
 // ioLimit describes the I/O limit of the process's cgroup, or of one above it, for the device of a
 // mount; "" for none. Whether the limit is what holds the process up the kernel does not show.
 func (f *waiting) ioLimit(mount proc.Mount) string {
-	groups, err := f.tree.Of(f.pid)
-	if err != nil {
-		return ""
-	}
+	unread := ""
+	tree, groups := f.cgroups(&unread)
 	disk := f.diskOf(mount.Device)
 	for _, controller := range []string{"blkio", "io"} {
-		for dir, path := range f.tree.Up(groups, controller) {
-			limit := limitOf(dir, disk)
+		for dir, path := range tree.Up(groups, controller) {
+			limit := limitOf(tree.Files, dir, disk)
 			if limit != "" {
 				return fmt.Sprintf("; the cgroup %s limits its I/O there: %s", path, limit)
 			}
 		}
 	}
+	if unread != "" {
+		return "; whether a cgroup limits its I/O there could not be read (" + unread + ")"
+	}
 	return ""
 }
 
 // limitOf returns the I/O limit that a cgroup's directory has for a disk, with its file; "" for none.
-func limitOf(dir, disk string) string {
+func limitOf(files proc.Files, dir, disk string) string {
 	for _, file := range ioLimits {
-		b, _ := proc.ReadFile(dir, file) // without the controller there is no file
-		for line := range strings.Lines(string(b)) {
+		for line := range strings.Lines(files.Text(dir, file)) {
 			limit, ok := strings.CutPrefix(strings.TrimSpace(line), disk+" ")
 			if ok {
 				return file + " " + limit

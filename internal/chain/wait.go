@@ -120,11 +120,8 @@ func (f *waiting) isHeld(l *look) bool {
 
 // frozen returns the cgroup that freezes a process.
 func (f *waiting) frozen() (path string, ok bool) {
-	groups, err := f.tree.Of(f.pid)
-	if err != nil {
-		return "", false
-	}
-	return f.tree.Frozen(groups)
+	tree, groups := f.cgroups(&f.unseen)
+	return tree.Frozen(groups)
 }
 
 // held reports whether a process is stopped, traced or frozen.
@@ -304,11 +301,11 @@ func (f *waiting) asleepText() string {
 // throttled is the wait of a process whose cgroup has a CPU quota that takes the CPU from
 // it most of the time; ok is false for any other process.
 func (f *waiting) throttled() (out wait, ok bool) {
-	groups, _ := f.tree.Of(f.pid) // of nothing there is no quota
+	tree, groups := f.cgroups(&f.unseen)
 	first := map[string]proc.CPUStat{}
-	for dir := range f.tree.Up(groups, "cpu") {
-		stat, ok := proc.ReadCPUStat(dir)
-		if ok && proc.HasQuota(dir) {
+	for dir := range tree.Up(groups, "cpu") {
+		stat, ok := tree.CPUStat(dir)
+		if ok && tree.HasQuota(dir) {
 			first[dir] = stat
 		}
 	}
@@ -316,12 +313,12 @@ func (f *waiting) throttled() (out wait, ok bool) {
 		return wait{}, false
 	}
 	time.Sleep(quotaWindow)
-	for dir, path := range f.tree.Up(groups, "cpu") { // the topmost comes last
+	for dir, path := range tree.Up(groups, "cpu") { // the topmost comes last
 		earlier, known := first[dir]
-		later, _ := proc.ReadCPUStat(dir)
+		later, _ := tree.CPUStat(dir)
 		periods := later.Periods - earlier.Periods
 		taken := later.Throttled - earlier.Throttled
-		if known && proc.HasQuota(dir) && taken > 0 && 2*taken >= periods {
+		if known && tree.HasQuota(dir) && taken > 0 && 2*taken >= periods {
 			out = cgroupWait(path, facts.LinkThrottled, "its CPU quota holds it up",
 				fmt.Sprintf("the quota took the CPU away in %d of %d periods", taken, periods))
 			ok = true
@@ -337,18 +334,19 @@ func (f *waiting) memoryWait(t thread) {
 		key: "memory", state: facts.LinkMemory, unknown: "no level of its cgroup that can be read is near its limit",
 		evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", t.PID, t.channel),
 	}
-	groups, err := f.tree.Of(f.pid)
-	if err != nil {
-		out.unknown = fmt.Sprintf("its cgroup cannot be read: %v", err)
-	}
+	unread := ""
+	tree, groups := f.cgroups(&unread)
 	for _, files := range [][]string{
 		{"memory.usage_in_bytes", "memory.limit_in_bytes"}, {"memory.current", "memory.high", "memory.max"},
 	} {
-		u := f.tree.Fullest(groups, "memory", files[0], files[1:]...)
+		u := tree.Fullest(groups, "memory", files[0], files[1:]...)
 		if u.Limit > 0 && float64(u.Used)/float64(u.Limit) >= nearLimit {
 			how := fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File)
 			out = cgroupWait(u.Path, facts.LinkMemory, out.evidence, how)
 		}
+	}
+	if out.unknown != "" && unread != "" {
+		out.unknown += " (" + unread + ")"
 	}
 	f.add(out)
 }

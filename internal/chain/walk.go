@@ -43,7 +43,6 @@ type Explorer struct {
 	ask           Asker
 	table         *proc.Table
 	members       *family.Members
-	tree          proc.CgroupTree
 
 	symptom Symptom // the present one
 	sweep   sweep
@@ -54,7 +53,7 @@ type Explorer struct {
 // that have hung since.
 func New(table *proc.Table, sysfs string, ask Asker) *Explorer {
 	return &Explorer{
-		procfs: table.ProcFS, sysfs: sysfs, ask: ask, table: table, tree: proc.NewCgroupTree(table.ProcFS, sysfs),
+		procfs: table.ProcFS, sysfs: sysfs, ask: ask, table: table,
 		members: family.NewMembers(table),
 	}
 }
@@ -321,6 +320,23 @@ func (f *waiting) fd(n int) string {
 		f.unseenIf("a descriptor", err)
 	}
 	return leads
+}
+
+// cgroups returns the cgroups of the process, nil for none, with a reader of their files. What cannot
+// be read is noted in unseen.
+func (f *waiting) cgroups(unseen *string) (proc.CgroupTree, proc.Cgroups) {
+	note := func(part string, err error) {
+		if proc.OutcomeOf(err) != proc.Absent {
+			*unseen = fmt.Sprintf("its %s: %s", part, proc.Why(err))
+		}
+	}
+	tree := proc.NewCgroupTree(f.procfs, f.sysfs, proc.NewFiles(note))
+	groups, err := tree.Of(f.pid)
+	if err != nil {
+		note("cgroup", err)
+		return tree, nil
+	}
+	return tree, groups
 }
 
 // missingPrivilege is why a file of another process is denied.

@@ -180,6 +180,8 @@ func TestIOLimit(t *testing.T) {
 		"v1": {"4:blkio:/a", map[string]string{"fs/cgroup/blkio/a/blkio.throttle.write_bps_device": "8:0 1024\n"},
 			"; the cgroup /a limits its I/O there: blkio.throttle.write_bps_device 1024"},
 		"none": {"0::/a", map[string]string{"fs/cgroup/cgroup.controllers": "io\n", "fs/cgroup/a/io.max": "8:16 wbps=1\n"}, ""},
+		"not readable": {"0::/a", map[string]string{"fs/cgroup/cgroup.controllers": "io\n", "fs/cgroup/a/io.max/is-a-directory": ""},
+			"; whether a cgroup limits its I/O there could not be read (its io files: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			procfs, sysfs := procTree(t, map[int]byte{10: 'D'}), t.TempDir()
@@ -189,7 +191,10 @@ func TestIOLimit(t *testing.T) {
 			must.Do(t, os.Symlink("../../devices/sda/sda1", filepath.Join(sysfs, "dev/block/8:1")))
 			f := &waiting{Explorer: New(proc.NewTable(procfs), sysfs, nil), pid: 10}
 			got := f.ioLimit(proc.Mount{Device: "8:1"})
-			check.Equal(t, got, tt.want, "result")
+			exact := !strings.HasSuffix(tt.want, ": ") // an error follows
+			if exact && got != tt.want || !strings.HasPrefix(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
 		})
 	}
 }

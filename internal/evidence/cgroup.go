@@ -26,6 +26,7 @@ const (
 type cgroupSource struct {
 	pid         func() int
 	tree        proc.CgroupTree
+	unread      unread    // by this sample
 	samples     []levels  // the oldest first
 	throttledAt time.Time // when a quota was last seen to take time
 	frozenAt    time.Time
@@ -45,13 +46,15 @@ type counters map[string]uint64
 // error when the cgroup cannot be found: plegd then sees another cgroup namespace, or another
 // /sys, than the node's.
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[facts.Cgroup] {
-	c := &cgroupSource{pid: pid, tree: proc.NewCgroupTree(procfs, sysfs)}
+	c := &cgroupSource{pid: pid, unread: unread{}}
+	c.tree = proc.NewCgroupTree(procfs, sysfs, proc.NewFiles(c.unread.add))
 	return NewWatch(Spec[facts.Cgroup]{
 		Name:    name,
 		Every:   1,
 		Calm:    4,
 		Timeout: 500 * time.Millisecond,
 		Gather:  c.gather,
+		Unread:  c.unread.drain,
 		Store:   func(e *facts.Evidence, v *facts.Cgroup) { e.Cgroup = v },
 	})
 }
@@ -127,7 +130,7 @@ func (c counters) minus(older counters) (grown counters, ok bool) {
 // which it is most, since a quota above is not counted below.
 func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 	for dir, path := range s.tree.Up(m, "cpu") {
-		stat, ok := proc.ReadCPUStat(dir)
+		stat, ok := s.tree.CPUStat(dir)
 		if !ok {
 			continue
 		}
@@ -140,7 +143,7 @@ func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 				s.throttledAt = v.At // be the quota lifted by now
 			}
 			share, periods := throttledShare(grown, passed)
-			if share > v.Throttled && proc.HasQuota(dir) {
+			if share > v.Throttled && s.tree.HasQuota(dir) {
 				v.Throttled = share
 				v.ThrottledPeriods = periods
 				v.ThrottledPath = path
@@ -169,13 +172,13 @@ func throttledShare(grown counters, passed time.Duration) (share, periods float6
 // memoryLimits fills in the levels that limit the cgroup's memory.
 func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *facts.Cgroup) {
 	for dir, path := range s.tree.Up(m, "memory") {
-		limit := func(file string) int64 { return proc.Limit(dir + "/memory." + file) }
+		limit := func(file string) int64 { return s.tree.Limit(dir, "memory."+file) }
 		l := facts.MemoryLimit{Path: path, High: limit("high"), Max: cmp.Or(limit("max"), limit("limit_in_bytes"))}
 		if l.High == 0 && l.Max == 0 {
 			continue
 		}
 		level := "memory " + dir
-		s.record(level, readMemory(dir, &l))
+		s.record(level, readMemory(s.tree.Files, dir, &l))
 		for grown, passed := range s.increases(level, memorySamples) { // the oldest counts
 			l.HighEvents = grown["high"]
 			l.MaxEvents = grown["max"]
@@ -187,31 +190,31 @@ func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *facts.Cgroup) {
 }
 
 // readMemory fills in the usage of a level, and returns its counters.
-func readMemory(dir string, l *facts.MemoryLimit) counters {
-	usage := proc.Number(dir + "/memory.usage_in_bytes")
+func readMemory(files proc.Files, dir string, l *facts.MemoryLimit) counters {
+	usage := files.Number(dir, "memory.usage_in_bytes")
 	if usage >= 0 {
-		return readMemoryV1(dir, usage, l)
+		return readMemoryV1(files, dir, usage, l)
 	}
-	l.Usage = max(0, proc.Number(dir+"/memory.current"))
-	c := counters(proc.Counters(dir, "memory.events.local"))
+	l.Usage = max(0, files.Number(dir, "memory.current"))
+	c := counters(files.Counters(dir, "memory.events.local"))
 	if len(c) == 0 { // before Linux 5.2; it counts the levels below, too
-		c = proc.Counters(dir, "memory.events")
+		c = files.Counters(dir, "memory.events")
 	}
-	stat := proc.Counters(dir, "memory.stat")
+	stat := files.Counters(dir, "memory.stat")
 	const refault = "workingset_refault"
 	c["refaults"] = stat[refault] + stat[refault+"_anon"] + stat[refault+"_file"]
 	return c
 }
 
-func readMemoryV1(dir string, usage int64, l *facts.MemoryLimit) counters {
-	control := proc.Counters(dir, "memory.oom_control")
+func readMemoryV1(files proc.Files, dir string, usage int64, l *facts.MemoryLimit) counters {
+	control := files.Counters(dir, "memory.oom_control")
 	l.Usage = usage
 	l.OOM = control["under_oom"] == 1
-	stat := proc.Counters(dir, "memory.stat")
+	stat := files.Counters(dir, "memory.stat")
 	const refault = "total_workingset_refault"
 	return counters{
 		"oom_kill": control["oom_kill"],
-		"max":      uint64(max(0, proc.Number(dir+"/memory.failcnt"))), //nolint:gosec // from 0
+		"max":      uint64(max(0, files.Number(dir, "memory.failcnt"))), //nolint:gosec // from 0
 		"refaults": stat[refault] + stat[refault+"_anon"] + stat[refault+"_file"],
 	}
 }
@@ -224,9 +227,9 @@ func (s *cgroupSource) pressure(m proc.Cgroups) *facts.CgroupPressure {
 		return nil
 	}
 	p := &facts.CgroupPressure{
-		CPUSome:    proc.Pressure(base+path+"/cpu.pressure", "some"),
-		MemoryFull: proc.Pressure(base+path+"/memory.pressure", "full"),
-		IOSome:     proc.Pressure(base+path+"/io.pressure", "some"),
+		CPUSome:    s.tree.Pressure("some", base+path, "cpu.pressure"),
+		MemoryFull: s.tree.Pressure("full", base+path, "memory.pressure"),
+		IOSome:     s.tree.Pressure("some", base+path, "io.pressure"),
 	}
 	if max(p.CPUSome, p.MemoryFull, p.IOSome) < 0 {
 		return nil

@@ -376,7 +376,7 @@ func TestCgroupPressure(t *testing.T) {
 	for _, text := range []string{"", "some\n", "some avg60=1\n", "some avg10=x avg60=1\n", "some avg10=-1 a\n", "full avg10=101 a\n"} {
 		evidencetest.WriteTree(t, dir, map[string]string{"cpu.pressure": text})
 		for _, line := range []string{"some", "full"} {
-			check.Equal(t, proc.Pressure(dir+"/cpu.pressure", line), -1, "%s of %q", line, text)
+			check.Equal(t, proc.Files{}.Pressure(line, dir, "cpu.pressure"), -1, "%s of %q", line, text)
 		}
 	}
 }

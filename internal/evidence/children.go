@@ -53,9 +53,10 @@ type childrenSource struct {
 // ends. So those of a runtime in a pod do not count, nor another user's.
 func newChildren(c *childrenSource) *Watch[facts.Children] {
 	c.up = proc.Uptime
-	c.tree = proc.NewCgroupTree(c.procfs, c.sysfs)
-	c.members = family.NewMembers(c.table)
 	c.unread = unread{}
+	files := proc.NewFiles(func(part string, err error) { c.unread.add(part+" of shims", err) })
+	c.tree = proc.NewCgroupTree(c.procfs, c.sysfs, files)
+	c.members = family.NewMembers(c.table)
 	return NewWatch(Spec[facts.Children]{
 		Name:  "children",
 		Every: 1,

@@ -16,13 +16,14 @@ import (
 // newNode returns the source of the node as a whole. It needs no privilege.
 func newNode(root string) *Watch[facts.Node] {
 	var last procfs.CPUStat
+	missing := unread{}
 	return NewWatch(Spec[facts.Node]{
 		Name:    "node",
 		Every:   5,
 		Calm:    8,
 		Timeout: time.Second,
 		Gather: func(context.Context) (*facts.Node, error) {
-			n, times, err := readNode(root)
+			n, times, err := readNode(root, proc.NewFiles(missing.add))
 			if err != nil {
 				return nil, err
 			}
@@ -30,7 +31,8 @@ func newNode(root string) *Watch[facts.Node] {
 			last = times
 			return n, nil
 		},
-		Store: func(e *facts.Evidence, v *facts.Node) { e.Node = v },
+		Unread: missing.drain,
+		Store:  func(e *facts.Evidence, v *facts.Node) { e.Node = v },
 	})
 }
 
@@ -49,13 +51,13 @@ func idleShare(last, next procfs.CPUStat) float64 {
 	return min(1, idle/passed)
 }
 
-func readNode(root string) (*facts.Node, procfs.CPUStat, error) {
+func readNode(root string, files proc.Files) (*facts.Node, procfs.CPUStat, error) {
 	n := &facts.Node{
 		At:         time.Now(),
 		CPUIdle:    -1,
-		CPUSome:    proc.Pressure(root+"/pressure/cpu", "some"),
-		MemoryFull: proc.Pressure(root+"/pressure/memory", "full"),
-		IOFull:     proc.Pressure(root+"/pressure/io", "full"),
+		CPUSome:    files.Pressure("some", root, "pressure/cpu"),
+		MemoryFull: files.Pressure("full", root, "pressure/memory"),
+		IOFull:     files.Pressure("full", root, "pressure/io"),
 	}
 	var pids, unused int
 	var load float64

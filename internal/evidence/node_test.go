@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
@@ -24,7 +25,7 @@ func TestNode(t *testing.T) {
 		CPUSome: 12.5, MemoryFull: 1.5, IOFull: 33.33, CPUIdle: -1,
 		Files: 2560, FilesMax: 9223372036854775807, Threads: 345, ThreadsMax: 31000,
 	}
-	got, _, err := readNode("testdata/proc")
+	got, _, err := readNode("testdata/proc", proc.Files{})
 	must.Do(t, err)
 	if diff := cmp.Diff(want, *got, withoutAt); diff != "" || got.At.IsZero() {
 		t.Errorf("at %s: %s", got.At, diff)
@@ -32,16 +33,16 @@ func TestNode(t *testing.T) {
 
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	evidencetest.WriteTree(t, root, map[string]string{"sys/kernel/pid_max": "4194304\n"})
-	if got, _, err := readNode(root); err != nil || got.ThreadsMax != 62000 {
+	if got, _, err := readNode(root, proc.Files{}); err != nil || got.ThreadsMax != 62000 {
 		t.Errorf("%+v, %v; want the limit of threads-max", got, err)
 	}
 	// A pressure file without numbers is not a pressure of 0.
 	evidencetest.WriteTree(t, root, map[string]string{"pressure/memory": "some avg10=3.25 avg60=0.00 avg300=0.00 total=1\n", "pressure/cpu": ""})
-	if got, _, err := readNode(root); err != nil || got.CPUSome != -1 || got.MemoryFull != -1 {
+	if got, _, err := readNode(root, proc.Files{}); err != nil || got.CPUSome != -1 || got.MemoryFull != -1 {
 		t.Errorf("%+v, %v; want -1 for a missing number", got, err)
 	}
 	must.Do(t, os.RemoveAll(filepath.Join(root, "pressure")))
-	got, _, err = readNode(root)
+	got, _, err = readNode(root, proc.Files{})
 	must.Do(t, err)
 	if got.CPUSome != -1 || got.MemoryFull != -1 || got.IOFull != -1 || got.Threads != 345 {
 		t.Errorf("without pressure files: %+v", got)
@@ -85,11 +86,11 @@ func TestNodeFails(t *testing.T) {
 	} {
 		root := evidencetest.CopyTree(t, "testdata/proc")
 		evidencetest.WriteTree(t, root, map[string]string{name: content})
-		if got, _, err := readNode(root); err == nil || got != nil {
+		if got, _, err := readNode(root, proc.Files{}); err == nil || got != nil {
 			t.Errorf("%s: %+v, %v; want an error", name, got, err)
 		}
 	}
-	if got, _, err := readNode(t.TempDir() + "/none"); err == nil {
+	if got, _, err := readNode(t.TempDir()+"/none", proc.Files{}); err == nil {
 		t.Errorf("%+v, want an error", got)
 	}
 }

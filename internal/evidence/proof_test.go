@@ -93,6 +93,14 @@ func TestLocksInCalm(t *testing.T) {
 	}
 }
 
+// unreadBy samples a source and returns what it could not read.
+func unreadBy[T any](t *testing.T, w *Watch[T]) map[string]string {
+	t.Helper()
+	w.sample(t.Context(), func() {})
+	source, _ := w.report(&facts.Evidence{})
+	return source.Unread
+}
+
 // TestUnread: what a source needs and cannot read is in its state, and only while that is so.
 func TestUnread(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
@@ -111,6 +119,14 @@ func TestUnread(t *testing.T) {
 			time.Sleep(storageInterval)
 		}
 	})
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
+	must.Do(t, os.RemoveAll(filepath.Join(sysfs, "fs/cgroup", runtimeCgroup, "cpu.stat")))
+	evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup" + runtimeCgroup + "/cpu.stat/directory": ""})
+	unlimited := cgroupOf(t, sysfs, v2Cgroups)
+	check.Equal(t, len(unreadBy(t, unlimited)["cpu files"]) > 0, true, "a quota that cannot be read")
+	must.Do(t, os.RemoveAll(filepath.Join(root, "pressure/io")))
+	evidencetest.WriteTree(t, root, map[string]string{"pressure/io/directory": ""})
+	check.Equal(t, len(unreadBy(t, newNode(root))["pressure/io"]) > 0, true, "a pressure that cannot be read")
 	u := unread{}
 	u.add("a", fs.ErrPermission)
 	u.add("b", fs.ErrNotExist)

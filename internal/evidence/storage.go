@@ -46,6 +46,7 @@ type storage struct {
 	mounts       int    // the most that a process's mount namespace has
 	unread       unread // by this sample
 	searchUnread unread // by the last search
+	files        proc.Files
 }
 
 // storageDir is one directory of a runtime: its file system, without numbers, and ext4's
@@ -66,6 +67,7 @@ type storageDir struct {
 func newStorage(s *storage) *Watch[facts.Storage] {
 	s.unread = unread{}
 	s.searchUnread = unread{}
+	s.files = proc.NewFiles(s.unread.add)
 	return NewWatch(Spec[facts.Storage]{
 		Name:     "storage",
 		Every:    4,
@@ -96,7 +98,7 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 	}
 	maps.Copy(s.unread, s.searchUnread)
 	for _, d := range s.dirs {
-		err := d.stat(s.procfs)
+		err := d.stat(s.procfs, s.files)
 		switch {
 		case err == nil:
 			out.FileSystems = append(out.FileSystems, d.FileSystem)
@@ -112,7 +114,7 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 		return nil, ErrNoData
 	}
 	out.Mounts = s.mounts
-	out.MountsMax = int(max(0, proc.Number(filepath.Join(s.procfs, "sys/fs/mount-max"))))
+	out.MountsMax = int(max(0, s.files.Number(s.procfs, "sys/fs/mount-max")))
 	return out, nil
 }
 
@@ -120,7 +122,7 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 // storageCalm in the steady state once some are known; for other processes; and after an error of
 // ext4, which statfs does not show and the mount does.
 func (s *storage) isStale(now time.Time, pids []int) bool {
-	broken := func(d storageDir) bool { return proc.Number(d.ext4+"errors_count") != d.errors }
+	broken := func(d storageDir) bool { return s.files.Number(d.ext4, "errors_count") != d.errors }
 	interval := storageInterval
 	if s.isCalm() && len(s.dirs) > 0 {
 		interval = storageCalm
@@ -173,6 +175,7 @@ func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
 		if !found {
 			var err error
 			seen, err = s.viewOf(ctx, d.namespace)
+			s.searchUnread.add("mount table", err)
 			if err != nil {
 				return
 			}
@@ -227,13 +230,13 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 		}
 	}
 	device, _ := proc.Link(filepath.Join(s.sysfs, "dev/block", m.Device)) // "" of a file system without one
-	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device)) + "/"
-	d.errors = proc.Number(d.ext4 + "errors_count")
+	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device))
+	d.errors = s.files.Number(d.ext4, "errors_count")
 	return d
 }
 
 // stat asks about the file system, as the process sees it.
-func (d *storageDir) stat(procfs string) error {
+func (d *storageDir) stat(procfs string, files proc.Files) error {
 	var st unix.Statfs_t
 	path := proc.Path(procfs, d.pid, "root") + d.Directory
 	if err := unix.Statfs(path, &st); err != nil {
@@ -244,7 +247,7 @@ func (d *storageDir) stat(procfs string) error {
 	d.FreeInodes = int64(st.Ffree)        //nolint:gosec // likewise
 	// Without the blocks that ext4 keeps for itself: statfs calls them free, and not even root
 	// can have them.
-	free := int64(st.Bfree) - max(0, proc.Number(d.ext4+"reserved_clusters")) //nolint:gosec // likewise
+	free := int64(st.Bfree) - max(0, files.Number(d.ext4, "reserved_clusters")) //nolint:gosec // likewise
 	d.FreeBytes = max(0, free) * st.Bsize
 	d.ReadOnly = d.ReadOnly || st.Flags&unix.ST_RDONLY != 0
 	return nil

@@ -22,7 +22,7 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeStorageStall, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: storageStalled, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"process", "storage"},
+		Reads: []string{"process", "cgroup", "storage"},
 	},
 	{
 		ID: RuntimeStorageLocked, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
@@ -32,7 +32,7 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeStarved, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: starved, CriticalWhile: func(s *signals) bool { return s.nodeLate },
-		Reads: []string{"process", "cgroup"},
+		Reads: []string{"process", "cgroup", "node"},
 	},
 	{
 		ID: RuntimeThreadStuck, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
@@ -42,7 +42,7 @@ var table = withPages([]Reason{
 	{
 		ID: KernelLimitReached, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: kernelLimits, CriticalWhile: func(s *signals) bool { return s.nodeLate },
-		Reads: []string{"process", "cgroup", "storage"},
+		Reads: []string{"process", "cgroup", "storage", "node"},
 	},
 	{
 		ID: AcceptFDExhausted, Layer: LayerProcess, Severity: facts.SeverityCritical, OnHops: true,
@@ -149,7 +149,7 @@ var table = withPages([]Reason{
 	{ID: FDsRunningOut, Layer: LayerHints, Severity: facts.SeverityWarning, OnHops: true, Match: fdsRunningOut},
 	{ID: TooManyContainers, Layer: LayerHints, Severity: facts.SeverityWarning, Gradual: true, Match: tooMany},
 	{ID: EventStreamBroken, Layer: LayerHints, Severity: facts.SeverityWarning, Match: eventStreamBroken},
-	{ID: NodePressure, Layer: LayerNode, Severity: facts.SeverityWarning, Match: nodePressure},
+	{ID: NodePressure, Layer: LayerNode, Severity: facts.SeverityWarning, Match: nodePressure, Reads: []string{"node"}},
 	{
 		ID: KubeletStalled, Layer: LayerKubelet, Severity: facts.SeverityCritical,
 		Match: kubeletStalled,

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Cgroups are the cgroups of one process: by the controllers of a v1 hierarchy as
@@ -52,12 +51,16 @@ func (m Cgroups) v1(controller string) (list, path string) {
 	return "", ""
 }
 
-// CgroupTree finds cgroups below /sys/fs/cgroup.
-type CgroupTree struct{ procfs, root string }
+// CgroupTree finds cgroups below /sys/fs/cgroup, and reads their files.
+type CgroupTree struct {
+	Files
+
+	procfs, root string
+}
 
 // NewCgroupTree returns the cgroups below fs/cgroup of sysfs, of the processes below procfs.
-func NewCgroupTree(procfs, sysfs string) CgroupTree {
-	return CgroupTree{procfs, filepath.Join(sysfs, "fs/cgroup")}
+func NewCgroupTree(procfs, sysfs string, files Files) CgroupTree {
+	return CgroupTree{Files: files, procfs: procfs, root: filepath.Join(sysfs, "fs/cgroup")}
 }
 
 // Of returns the cgroups of a process. It is an error where none of them is below the root:
@@ -76,7 +79,7 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 		controller, _, _ := strings.Cut(list, ",")
 		base, _ := t.Base(m, controller)
 		m[list] = above.ReplaceAllString(path, "/")
-		if m[list] != path && !holds(base+m[list], pid) {
+		if m[list] != path && !t.holds(base+m[list], pid) {
 			return nil, fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and "+
 				"%s/cgroup.procs below %s does not hold it; plegd needs the node's /sys, and its PIDs",
 				pid, path, m[list], t.root)
@@ -97,14 +100,15 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 var above = regexp.MustCompile(`^(/\.\.)+(/|$)`)
 
 // holds reports whether a process is in the cgroup of a directory.
-func holds(dir string, pid int) bool {
-	b, _ := ReadFile(dir, "cgroup.procs") // of nothing there are none
-	return slices.Contains(strings.Fields(string(b)), strconv.Itoa(pid))
+func (t CgroupTree) holds(dir string, pid int) bool {
+	processes := strings.Fields(t.Text(dir, "cgroup.procs"))
+	return slices.Contains(processes, strconv.Itoa(pid))
 }
 
+// exists reports whether a path is there, even if it may not be read.
 func exists(path string) bool {
 	_, err := os.Stat(path)
-	return err == nil
+	return OutcomeOf(err) != Absent
 }
 
 // Base returns where the hierarchy of a controller is mounted, and the path of the cgroup
@@ -162,78 +166,15 @@ func (t CgroupTree) Frozen(m Cgroups) (path string, frozen bool) {
 	}
 	for _, controller := range controllers {
 		for dir, level := range t.Up(m, controller) {
-			b, _ := ReadFile(dir, "freezer.state") // v1; without a file there is no freezer
-			state := strings.TrimSpace(string(b))
-			if state == "FROZEN" || state == "FREEZING" || Counters(dir, "cgroup.events")["frozen"] == 1 ||
-				frozen && Number(dir+"/cgroup.freeze") == 1 { // a process beside it waits for a disk
+			state := strings.TrimSpace(t.Text(dir, "freezer.state")) // v1
+			if state == "FROZEN" || state == "FREEZING" || t.Counters(dir, "cgroup.events")["frozen"] == 1 ||
+				frozen && t.Number(dir, "cgroup.freeze") == 1 { // a process beside it waits for a disk
 				path = level
 				frozen = true
 			}
 		}
 	}
 	return path, frozen
-}
-
-// Number reads a file with one number in it; -1 where it has none, or a negative one.
-func Number(path string) int64 {
-	b, _ := ReadFile(path) // of nothing there is none
-	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil || n < 0 {
-		return -1
-	}
-	return n
-}
-
-// noLimit is from where a limit of v1 means none: for memory the kernel writes
-// the largest number of pages, in bytes.
-const noLimit = 1 << 60
-
-// Limit reads a limit; 0 for none.
-func Limit(path string) int64 {
-	n := Number(path)
-	if n < 0 || n >= noLimit { // "max" is no number
-		return 0
-	}
-	return max(n, 1) // a limit of 0 is one
-}
-
-// Counters reads lines of a name and a number, as of cpu.stat. An invalid line is left out.
-func Counters(path ...string) map[string]uint64 {
-	b, _ := ReadFile(path...) // of nothing there is none
-	out := map[string]uint64{}
-	for line := range strings.Lines(string(b)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-			out[name] = n
-		}
-	}
-	return out
-}
-
-// CPUStat is what the CPU quota of one level did, by its cpu.stat.
-type CPUStat struct {
-	Periods, Throttled uint64
-	Time               time.Duration // in v1 summed over the CPUs
-}
-
-// ReadCPUStat reads the cpu.stat of a level; ok is false where it has no quota.
-func ReadCPUStat(dir string) (s CPUStat, ok bool) {
-	k := Counters(dir, "cpu.stat")
-	ns := k["throttled_time"] // of v1
-	if us, v2 := k["throttled_usec"]; v2 {
-		ns = min(us, uint64((1<<63-1)/time.Microsecond)) * uint64(time.Microsecond)
-	}
-	_, ok = k["nr_periods"]
-	return CPUStat{Periods: k["nr_periods"], Throttled: k["nr_throttled"], Time: time.Duration(min(ns, 1<<63-1))}, ok
-}
-
-// HasQuota reports whether a cgroup has a CPU quota (cpu.max of v2, cpu.cfs_quota_us of
-// v1); true where that cannot be read. A quota that is lifted holds nothing up at once,
-// although its counters stay.
-func HasQuota(dir string) bool {
-	v2, _ := ReadFile(dir, "cpu.max")
-	v1, _ := ReadFile(dir, "cpu.cfs_quota_us")
-	return !strings.HasPrefix(string(v2), "max") && !strings.HasPrefix(string(v1), "-1")
 }
 
 // Usage is what a level of a cgroup uses, and its limit: 0 for none.
@@ -246,7 +187,7 @@ type Usage struct {
 // limits. Where none has one, it is the cgroup itself.
 func (t CgroupTree) Fullest(m Cgroups, controller, current string, limits ...string) (out Usage) {
 	for dir, path := range t.Up(m, controller) {
-		used := Number(dir + "/" + current)
+		used := t.Number(dir, current)
 		if used < 0 {
 			continue // the root of a hierarchy counts nothing
 		}
@@ -254,25 +195,11 @@ func (t CgroupTree) Fullest(m Cgroups, controller, current string, limits ...str
 			out = Usage{Path: path, Used: used}
 		}
 		for _, file := range limits {
-			l := Limit(dir + "/" + file)
+			l := t.Limit(dir, file)
 			if l > 0 && (out.Limit == 0 || float64(used)*float64(out.Limit) > float64(out.Used)*float64(l)) {
 				out = Usage{Path: path, File: file, Used: used, Limit: l}
 			}
 		}
 	}
 	return out
-}
-
-// Pressure returns avg10 of a line, "some" or "full", of a pressure file; -1 where there is
-// none, as with psi=0. procfs reads those of the node only.
-//
-//	some avg10=0.00 avg60=0.00 avg300=0.00 total=0
-func Pressure(path, line string) float64 {
-	b, _ := ReadFile(path) // of nothing there is none
-	_, rest, _ := strings.Cut("\n"+string(b), "\n"+line+" avg10=")
-	var share float64
-	if _, err := fmt.Sscanf(rest, "%f", &share); err != nil || !(share >= 0 && share <= 100) { // not NaN either
-		return -1
-	}
-	return share
 }

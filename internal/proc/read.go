@@ -79,7 +79,8 @@ func Why(err error) string {
 // outcomeOf classifies the error of a system call.
 func outcomeOf(err error) Outcome {
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOTDIR):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, unix.ENOTDIR),
+		errors.Is(err, unix.ENODEV), errors.Is(err, unix.EOPNOTSUPP): // of a removed cgroup; of a kernel with psi=0
 		return Absent
 	case errors.Is(err, fs.ErrPermission):
 		return Denied

@@ -109,6 +109,33 @@ func TestMountsOfFullNode(t *testing.T) {
 	}
 }
 
+// TestFiles: a file that is there and cannot be read, or holds no value, is reported, and one that is
+// not there only as absent.
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	evidencetest.WriteTree(t, dir, map[string]string{
+		"memory.max": "max\n", "memory.high": "no number\n", "cpu.stat": strings.Repeat("x 1\n", maxProcFile), "io.pressure/directory": "",
+		"pids.max": "7\n", "cpu.pressure": "some avg10=101\n", "pressure/io/directory": "",
+	})
+	for name, tt := range map[string]struct {
+		read func(f Files)
+		want string
+	}{
+		"no limit":                  {func(f Files) { f.Limit(dir, "memory.max") }, "map[]"},
+		"a limit":                   {func(f Files) { f.Limit(dir, "pids.max") }, "map[]"},
+		"no file":                   {func(f Files) { f.Counters(dir, "memory.events") }, "map[memory files:not there]"},
+		"no number":                 {func(f Files) { f.Number(dir, "memory.high") }, "map[memory files:failed]"},
+		"counters without end":      {func(f Files) { f.CPUStat(dir) }, "map[cpu files:too large]"},
+		"a share above 100 percent": {func(f Files) { f.Pressure("some", dir, "cpu.pressure") }, "map[cpu files:failed]"},
+		"pressure is a directory":   {func(f Files) { f.Pressure("some", dir, "io.pressure") }, "map[io files:failed]"},
+		"the node's pressure":       {func(f Files) { f.Pressure("full", dir, "pressure/io") }, "map[pressure/io:failed]"},
+	} {
+		unread := map[string]Outcome{}
+		tt.read(NewFiles(func(part string, err error) { unread[part] = OutcomeOf(err) }))
+		check.Equal(t, fmt.Sprint(unread), tt.want, "%s", name)
+	}
+}
+
 // FuzzCgroup gives any content to each parser.
 func FuzzCgroup(f *testing.F) {
 	for _, s := range []string{
@@ -131,19 +158,20 @@ func FuzzCgroup(f *testing.F) {
 			t.Errorf("path %q of %q", p, content)
 		}
 		evidencetest.WriteTree(t, dir, map[string]string{"cpu.stat": content})
-		for name := range Counters(dir, "cpu.stat") {
+		var files Files
+		for name := range files.Counters(dir, "cpu.stat") {
 			if strings.ContainsAny(name, " \n") {
 				t.Errorf("%q of %q", name, content)
 			}
 		}
-		if n, l := Number(dir+"/cpu.stat"), Limit(dir+"/cpu.stat"); n < -1 || l < 0 {
+		if n, l := files.Number(dir, "cpu.stat"), files.Limit(dir, "cpu.stat"); n < -1 || l < 0 {
 			t.Errorf("%q is %d, as a limit %d", content, n, l)
 		}
-		if s, ok := ReadCPUStat(dir); s.Time < 0 || !ok && s.Periods != 0 {
+		if s, ok := files.CPUStat(dir); s.Time < 0 || !ok && s.Periods != 0 {
 			t.Errorf("%+v, %v of %q", s, ok, content)
 		}
 		for _, line := range []string{"some", "full"} {
-			if v := Pressure(dir+"/cpu.stat", line); v != -1 && !(v >= 0 && v <= 100) {
+			if v := files.Pressure(line, dir, "cpu.stat"); v != -1 && !(v >= 0 && v <= 100) {
 				t.Errorf("pressure %v of %q", v, content)
 			}
 		}

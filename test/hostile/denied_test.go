@@ -4,6 +4,7 @@ package hostile
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +36,7 @@ func TestDenied(t *testing.T) {
 		deny    []string // the command that plegd is run by; the name of a directory comes before it
 		unread  string   // in the evidence of the call that hangs
 		stopped string   // the reason beside a stopped runtime
+		up      []string // the sources of pleg_evidence_up that are 0
 	}{
 		"no capability": {
 			deny:    []string{"sh", "-c", noPtrace},
@@ -51,6 +53,13 @@ func TestDenied(t *testing.T) {
 			unread:  "descriptors (denied)",
 			stopped: "RuntimeFrozen",
 		},
+		"cgroups and pressure are refused": {
+			deny: []string{"unshare", "-m", "sh", "-c", `mount -t proc plegd "$0" && mount -t tmpfs -o mode=0 plegd "$0/pressure" &&
+				mount -t tmpfs -o mode=0 plegd /sys/fs/cgroup && exec setpriv --bounding-set -dac_override,-dac_read_search "$@"`},
+			unread:  "node: pressure/io (denied)",
+			stopped: "RuntimeFrozen",
+			up:      []string{"cgroup/cpu_files", "cgroup/memory_files", "cgroup/freezer_files", "node/pressure/memory"},
+		},
 	}
 	for name, tt := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -62,6 +71,9 @@ func TestDenied(t *testing.T) {
 				return s.Reason == "RuntimeListStall" && strings.Contains(unreadOf(s), tt.unread)
 			})
 			checkCauses(t, s, "RuntimeListStall")
+			for _, source := range tt.up {
+				p.awaitMetric(fmt.Sprintf("pleg_evidence_up{source=%q}", source), "0")
+			}
 			rt.Fail("")
 			p.awaitReason()
 			lab.Freeze(t, rt.PID)
