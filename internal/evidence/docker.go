@@ -10,8 +10,12 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
+	"github.com/plegd/plegd/internal/plain"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -52,25 +56,54 @@ func ping(ctx context.Context, dial func(context.Context) (net.Conn, error)) err
 
 // docker finds the sockets of the hops behind cri-dockerd.
 type docker struct {
-	table            *proc.Table
-	runtime, dockerd *hop   // the latter is the next one
-	otherwise        string // dockerd's socket where no argument names it
-	socket           string // dockerd's by the arguments of the last cri-dockerd
+	table              *proc.Table
+	runtime, dockerd   *hop   // the latter is the next one
+	otherwise          string // dockerd's socket where no argument names it
+	daemon, containerd search
+}
+
+// search is how the socket of one hop is found: by the process of the hop before. It belongs to the
+// goroutine of the hop's dialer.
+type search struct {
+	members *family.Members
+	socket  string // by the arguments of the last process that has proved to be the hop before
+	// doubt is the state of the hop's sources while a process is not believed to be the hop before.
+	doubt atomic.Pointer[facts.Source]
+}
+
+// prove answers whether a process is the daemon that it is named after, behind its owner.
+func (s *search) prove(p proc.Process, owner int) family.Answer {
+	answer := s.members.Hop(context.Background(), p, owner)
+	var doubt *facts.Source
+	if !answer.Proven() {
+		why := fmt.Sprintf("pid %d is not taken for %s: %s", p.PID, plain.Text(p.Comm), answer.Refused)
+		doubt = &facts.Source{At: time.Now(), Err: why}
+	}
+	s.doubt.Store(doubt)
+	return answer
 }
 
 // daemonSocket returns the path of dockerd's socket, "" where the runtime is not cri-dockerd. It
-// stays while the runtime has no process.
+// stays while the runtime has no process, or one whose identity cannot be read.
 func (d *docker) daemonSocket() string {
 	p := d.runtime.process.sampled()
-	switch {
-	case strings.HasPrefix(p.Comm, "cri-dockerd"):
-		d.socket = d.socketArg(p, "docker-endpoint", d.otherwise)
-	case p.PID != 0:
-		d.socket = ""
-	case d.socket == "" && path.Base(d.runtime.path()) == "cri-dockerd.sock":
+	if strings.HasPrefix(p.Comm, "cri-dockerd") {
+		answer := d.daemon.prove(p, 1)
+		if answer.Proven() {
+			d.daemon.socket = d.socketArg(p, "docker-endpoint", d.otherwise)
+		}
+		if answer.Proven() || answer.Err != nil {
+			return d.daemon.socket
+		}
+	} else {
+		d.daemon.doubt.Store(nil)
+	}
+	if p.PID != 0 {
+		d.daemon.socket = ""
+	} else if d.daemon.socket == "" && path.Base(d.runtime.path()) == "cri-dockerd.sock" {
 		return d.otherwise
 	}
-	return d.socket
+	return d.daemon.socket
 }
 
 // containerdSocket returns the path of the socket of dockerd's containerd: that of
@@ -79,15 +112,28 @@ func (d *docker) daemonSocket() string {
 func (d *docker) containerdSocket() string {
 	p := d.dockerd.process.sampled()
 	if p.Comm != "dockerd" {
+		d.containerd.doubt.Store(nil)
 		return ""
 	}
+	answer := d.containerd.prove(p, d.runtime.process.PID())
+	if answer.Proven() {
+		d.containerd.socket = d.containerdOf(p)
+	} else if answer.Err == nil {
+		d.containerd.socket = ""
+	}
+	return d.containerd.socket
+}
+
+// containerdOf returns the socket of the containerd of a dockerd.
+func (d *docker) containerdOf(p proc.Process) string {
 	if socket := d.socketArg(p, "containerd", ""); socket != "" {
 		return socket
 	}
 	if all, err := d.table.Processes(context.Background(), searchInterval); err == nil {
 		for _, child := range all.Children(p.PID) {
 			config := proc.ArgValue(d.table.Args(child.ID()), "config")
-			if child.Comm == "containerd" && path.IsAbs(config) {
+			isContainerd := child.Comm == "containerd" && d.containerd.prove(child, p.PID).Proven()
+			if isContainerd && path.IsAbs(config) {
 				return path.Join(path.Dir(config), "containerd.sock")
 			}
 		}

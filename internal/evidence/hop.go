@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -21,8 +22,9 @@ type hop struct {
 	table           *proc.Table
 	dialer          *Dialer
 	path            func() string
-	dialed          func() *cri.DialResult // the last connect(2) of the held connection, nil for none
-	calm            func() bool            // nil for never
+	dialed          func() *cri.DialResult        // the last connect(2) of the held connection, nil for none
+	calm            func() bool                   // nil for never
+	doubt           *atomic.Pointer[facts.Source] // why a process is not believed to lead to it; nil of the runtime
 
 	queue   func() *facts.Queue
 	process *Process
@@ -102,7 +104,11 @@ func (h *hop) nameOf(id proc.ID) (command, unit string) {
 // state of its sources as that of one: the first one that fails.
 func (h *hop) facts(out *facts.Evidence) {
 	e := facts.Evidence{Hop: facts.Hop{Socket: h.path(), Caution: h.caution}}
+	name := strings.TrimSuffix(h.prefix, "_")
 	if e.Socket == "" {
+		if doubt := h.doubt.Load(); doubt != nil {
+			out.Sources[name] = *doubt
+		}
 		return
 	}
 	var state facts.Source
@@ -125,5 +131,5 @@ func (h *hop) facts(out *facts.Evidence) {
 		e.Answer = p
 	}
 	out.Hops = append(out.Hops, e.Hop)
-	out.Sources[strings.TrimSuffix(h.prefix, "_")] = state
+	out.Sources[name] = state
 }

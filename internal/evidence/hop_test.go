@@ -2,10 +2,12 @@ package evidence
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
@@ -120,20 +123,43 @@ func TestProbeWaits(t *testing.T) {
 	}
 }
 
-// TestDockerSockets: the next hop's socket is where the arguments of the hop before say.
+// TestDockerSockets: the next hop's socket is where the arguments of the hop before say, if that proves
+// to be it and does not only have its name.
 func TestDockerSockets(t *testing.T) {
 	for _, tt := range []struct {
 		name, comm, cri, dockerd, child, path string
 		daemon, containerd                    string
+		changed                               map[string]string // files of another identity; "exe" is a link
+		doubt                                 string
 	}{
-		{"another runtime", "containerd", "containerd", "", "", "/run/cri-dockerd.sock", "", ""},
-		{"not seen, by its socket's name", "", "", "", "", "/run/cri-dockerd.sock", "/default", ""},
-		{"the defaults", "cri-dockerd", "cri-dockerd", "dockerd -H fd://", "containerd --config /x/containerd.toml", "/a", "/default", "/x/containerd.sock"},
+		{"another runtime", "containerd", "containerd", "", "", "/run/cri-dockerd.sock", "", "", nil, ""},
+		{"not seen, by its socket's name", "", "", "", "", "/run/cri-dockerd.sock", "/default", "", nil, ""},
+		{"the defaults", "cri-dockerd", "cri-dockerd", "dockerd -H fd://", "containerd --config /x/containerd.toml", "/a", "/default", "/x/containerd.sock", nil, ""},
 		{
 			"arguments", "cri-dockerd", "cri-dockerd --docker-endpoint=unix:///a/../b.sock", "dockerd --containerd=/c.sock",
-			"containerd --config /x/y.toml", "/a", "/b.sock", "/c.sock",
+			"containerd --config /x/y.toml", "/a", "/b.sock", "/c.sock", nil, "",
 		},
-		{"not a unix socket", "cri-dockerd", "cri-dockerd --docker-endpoint tcp://host:1", "python3 --containerd /c.sock", "", "/a", "/default", ""},
+		{"not a unix socket", "cri-dockerd", "cri-dockerd --docker-endpoint tcp://host:1", "python3 --containerd /c.sock", "", "/a", "/default", "", nil, ""},
+		{
+			"another user's cri-dockerd", "cri-dockerd", "cri-dockerd --docker-endpoint=unix:///b.sock", "", "", "/a", "", "",
+			map[string]string{"7/status": "Uid:\t1000\t1000\t1000\t1000\nNSpid:\t7\n"}, "pid 7 is not taken for cri-dockerd: it runs as uid 1000",
+		},
+		{
+			"another program named dockerd", "cri-dockerd", "cri-dockerd --docker-endpoint=unix:///b.sock", "dockerd --containerd=/c.sock", "", "/a", "/b.sock", "",
+			map[string]string{"8/exe": "/usr/bin/python3"}, "pid 8 is not taken for dockerd: its executable is /usr/bin/python3",
+		},
+		{
+			"a container's dockerd", "cri-dockerd", "cri-dockerd --docker-endpoint=unix:///b.sock", "dockerd --containerd=/c.sock", "", "/a", "/b.sock", "",
+			map[string]string{"8/cgroup": "0::/kubepods/besteffort/pod7d1f0a2e-1c5b-4b7e-9c53-3f1f7f3b1a00\n"}, "is a container's",
+		},
+		{
+			"another mount namespace", "cri-dockerd", "cri-dockerd --docker-endpoint=unix:///b.sock", "dockerd --containerd=/c.sock", "", "/a", "/b.sock", "",
+			map[string]string{"1/ns/mnt": "mnt:[1]", "7/ns/mnt": "mnt:[1]", "8/ns/mnt": "mnt:[2]", "8/exe": "/usr/bin/dockerd"}, "not on the node's file systems",
+		},
+		{
+			"dockerd's child in a user namespace", "cri-dockerd", "cri-dockerd", "dockerd", "containerd --config /x/containerd.toml", "/a", "/default", "",
+			map[string]string{"8/ns/user": "user:[1]", "9/ns/user": "user:[2]"}, "pid 9 is not taken for containerd: it is in another user namespace",
+		},
 	} {
 		root := t.TempDir()
 		write := func(pid, ppid int, args string) {
@@ -145,19 +171,34 @@ func TestDockerSockets(t *testing.T) {
 				})
 			}
 		}
+		write(1, 0, "systemd")
 		write(7, 1, tt.cri)
 		write(8, 1, tt.dockerd)
 		write(9, 8, tt.child)
+		for name, content := range tt.changed {
+			if strings.HasSuffix(name, "status") || strings.HasSuffix(name, "cgroup") {
+				evidencetest.WriteTree(t, root, map[string]string{name: content})
+				continue
+			}
+			must.Do(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
+			must.Do(t, os.Symlink(content, filepath.Join(root, name)))
+		}
 		d := docker{
 			table: proc.NewTable(root), otherwise: "/default",
+			daemon: search{members: family.NewMembers(proc.NewTable(root))}, containerd: search{members: family.NewMembers(proc.NewTable(root))},
 			runtime: &hop{path: at(tt.path), process: sampledAt(root, 7)}, dockerd: &hop{process: sampledAt(root, 8)},
 		}
 		check.Equal(t, d.daemonSocket(), tt.daemon, "%s: dockerd at", tt.name)
+		doubted := d.daemon.doubt.Load()
 		d.runtime.process = processWith(proc.Process{})
-		if got := d.daemonSocket(); d.socket != "" && got != tt.daemon {
+		if got := d.daemonSocket(); d.daemon.socket != "" && got != tt.daemon {
 			t.Errorf("%s: the runtime has ended: dockerd at %q, want %q", tt.name, got, tt.daemon)
 		}
 		check.Equal(t, d.containerdSocket(), tt.containerd, "%s: containerd at", tt.name)
+		doubt := cmp.Or(d.containerd.doubt.Load(), doubted, &facts.Source{})
+		if !strings.Contains(doubt.Err, tt.doubt) || tt.doubt == "" && doubt.Err != "" || doubt.Up {
+			t.Errorf("%s: %+v, want %q", tt.name, doubt, tt.doubt)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -44,6 +46,7 @@ type Process struct {
 	cgroup   string         // its /proc/PID/cgroup
 	mounts   string         // its mount namespace
 	args     []string       // its arguments
+	proven   bool           // last.Program is what its identity proves
 	older    map[int]bool   // the processes that were there before it went
 	lockFile string         // of last.Lock as /proc/locks has it
 	threads  threads
@@ -139,6 +142,9 @@ func (p *Process) read(ctx context.Context, s proc.Process) error {
 	if v.Command == "" { // of a new one, or not read in time
 		v.Command, v.Unit = p.hop.nameOf(s.ID())
 	}
+	if !p.proven || v.Comm != p.last.Comm { // of a new one, or of one that runs another program by now
+		v.Program, p.proven = p.program(ctx, s.PID)
+	}
 	p.readTracer(v)
 	if v.FDsExhausted() {
 		v.ExhaustedAt = now
@@ -170,6 +176,17 @@ func (p *Process) readTracer(v *facts.Process) {
 	}
 }
 
+// program returns which runtime a process has proved to be, "" for none; ok is false where its identity
+// could not be read.
+func (p *Process) program(ctx context.Context, pid int) (program string, ok bool) {
+	id, err := p.hop.table.Identify(ctx, pid)
+	if err != nil {
+		return "", false
+	}
+	program, answer := family.Runtime(id)
+	return program, answer.Err == nil || errors.Is(answer.Err, proc.Denied)
+}
+
 // isLast reports whether a process is that of the last sample.
 func (p *Process) isLast(s proc.Process) bool {
 	return s.PID == p.last.PID && s.Start == p.last.StartTicks
@@ -183,6 +200,7 @@ func (p *Process) keepHistory(v *facts.Process) {
 	v.Stops = last.Stops
 	v.Command = last.Command
 	v.Unit = last.Unit
+	v.Program = last.Program
 	if v.Stopped() && !last.Stopped() {
 		v.Stops = appendTime(last.Stops, v.At, keptStops)
 	}
@@ -200,6 +218,7 @@ func (p *Process) countStart(v *facts.Process) {
 	p.args = p.hop.table.Args(proc.ID{PID: v.PID, Start: v.StartTicks})
 	p.older = nil
 	p.lockFile = ""
+	p.proven = false
 	if p.last.PID != 0 {
 		v.RestartsTotal++
 		v.Restarts = appendTime(p.last.Restarts, v.At, keptRestarts)

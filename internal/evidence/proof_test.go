@@ -65,6 +65,28 @@ func TestPeerIsReused(t *testing.T) {
 	}
 }
 
+// TestProgram: the runtime's program is what its user and executable prove, and again after an execve.
+func TestProgram(t *testing.T) {
+	root := t.TempDir()
+	process(t, root, 1, 0, "systemd", 'S')
+	process(t, root, 1000, 1, "containerd", 'S')
+	p := processIn(root, 1000)
+	for _, tt := range []struct{ comm, exe, status, want string }{
+		{"containerd", "/usr/bin/containerd (deleted)", evidencetest.RootStatus, "containerd"},
+		{"wrapper", "/usr/bin/bash", evidencetest.RootStatus, ""},
+		{"crio", "/usr/bin/crio", evidencetest.RootStatus, "crio"},
+		{"dockerd", "/usr/bin/dockerd", "Uid:\t1000\t1000\t1000\t1000\nNSpid:\t1000\n", ""},
+	} {
+		must.Do(t, os.RemoveAll(root+"/1000/exe"))
+		must.Do(t, os.Symlink(tt.exe, root+"/1000/exe"))
+		line := evidencetest.StatLine(1000, tt.comm, 'S', 1, 9)
+		evidencetest.WriteTree(t, root, map[string]string{"1000/stat": line, "1000/task/1000/stat": line, "1000/status": tt.status})
+		for range 2 {
+			check.Equal(t, gatherProcess(t, p).Program, tt.want, "%s, %s", tt.comm, tt.exe)
+		}
+	}
+}
+
 // TestLocksInCalm: locks, mounts and descriptors are read once a call is late, and not before, nor of
 // a stopped process.
 func TestLocksInCalm(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/evidence/kubelet"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -44,9 +45,13 @@ func NewRegistry(o Options) *Registry {
 	runtime := r.newHop(o, "", o.Dialer, o.Dialer.opts.Path)
 	runtime.dialed = o.Dialed
 	d := &docker{table: r.Table, runtime: runtime, otherwise: o.DockerSocket}
+	d.daemon.members = family.NewMembers(r.Table)
+	d.containerd.members = family.NewMembers(r.Table)
 	d.dockerd = r.newHopBehind(o, "dockerd_", d.daemonSocket, true)
 	d.dockerd.caution = dockerCaution
+	d.dockerd.doubt = &d.daemon.doubt
 	containerd := r.newHopBehind(o, "dockerd_containerd_", d.containerdSocket, false)
+	containerd.doubt = &d.containerd.doubt
 	r.hops = []*hop{runtime, d.dockerd, containerd}
 	r.parts = append(slices.Clone(runtime.sources),
 		newChildren(&childrenSource{

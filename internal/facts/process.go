@@ -13,6 +13,7 @@ type Process struct {
 	Comm    string    `json:"comm"`
 	Command string    `json:"command,omitzero"` // first argument, "" where it cannot be read
 	Unit    string    `json:"unit,omitzero"`    // systemd's, "" for none
+	Program string    `json:"program,omitzero"` // containerd, crio or dockerd where it has proved to be one
 	Alive   bool      `json:"alive"`            // false when it has exited; the other fields then hold its last sample
 	Start   time.Time `json:"start,omitzero"`
 	// StartTicks is Start in clock ticks since boot: with the pid it identifies the process. 0: unknown.

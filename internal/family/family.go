@@ -7,7 +7,6 @@ package family
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -59,8 +58,7 @@ func Kubelet(p, first proc.Identity) Answer {
 	if answer := ofNode(p, first); !answer.Proven() {
 		return answer
 	}
-	name := path.Base(strings.TrimSuffix(p.Exe, " (deleted)"))
-	if p.Exe != "" && !slices.Contains(kubelets[p.Comm], name) {
+	if p.Exe != "" && !slices.Contains(kubelets[p.Comm], programOf(p)) {
 		return refused("its executable is %s", p.Exe)
 	}
 	private := p.MountNS != "" && first.MountNS != "" && p.MountNS != first.MountNS && !p.ExeOnNode

@@ -43,6 +43,12 @@ func (m *Members) Kubelet(ctx context.Context, p proc.Process) Answer {
 	return m.prove(ctx, p, 1, Kubelet)
 }
 
+// Hop answers whether a process is the daemon that it is named after, behind its owner in the path of a
+// call: pid 1 for the first one.
+func (m *Members) Hop(ctx context.Context, p proc.Process, owner int) Answer {
+	return m.prove(ctx, p, owner, Hop)
+}
+
 // Helper answers whether a process is a helper of its owner, the runtime or a shim: top is the
 // owner's child from which it descends, or the process itself.
 func (m *Members) Helper(ctx context.Context, p, top, owner proc.Process) Answer {
@@ -142,6 +148,31 @@ func Shim(p, runtime proc.Identity) Answer {
 		return refused("it is in another pid namespace than the runtime")
 	}
 	return Answer{Unproven: unproven(p, proc.ProofUserNS, proc.ProofPIDNS)}
+}
+
+// Hop answers whether a process is the daemon that it is named after, behind its owner: of the same user
+// and namespaces, of the executable of that name on the node's file systems, and in no container. The
+// executable and its mounts are done without where the kernel denies them.
+func Hop(p, owner proc.Identity) Answer {
+	answer := Shim(p, owner)
+	if !answer.Proven() {
+		return answer
+	}
+	err := p.Unread[proc.ProofCgroup]
+	if err != nil && proc.OutcomeOf(err) != proc.Absent {
+		return unproved(err)
+	}
+	if cgroup, found := containerCgroup(p.Cgroups, owner.Cgroups); found {
+		return refused("its cgroup %s is a container's", cgroup)
+	}
+	if p.Exe != "" && programOf(p) != p.Comm {
+		return refused("its executable is %s", p.Exe)
+	}
+	if differ(p.MountNS, owner.MountNS) && !p.ExeOnNode {
+		return refused("its executable %s is not on the node's file systems", p.Exe)
+	}
+	answer.Unproven = append(answer.Unproven, unproven(p, proc.ProofExe, proc.ProofMountNS)...)
+	return answer
 }
 
 // belongs answers whether a process is of the same user and in the same namespaces as its owner,

@@ -29,11 +29,20 @@ func Runtime(p proc.Identity) (program string, answer Answer) {
 	if !p.IsRoot() {
 		return "", refused("it runs as uid %d", lowestUser(p.UIDs))
 	}
-	program = path.Base(strings.TrimSuffix(p.Exe, " (deleted)"))
+	program = programOf(p)
 	if !slices.Contains([]string{"containerd", "crio", "dockerd"}, program) {
 		return "", refused("its executable is %s", p.Exe)
 	}
 	return program, Answer{}
+}
+
+// programOf returns the name of the executable of a process, also after an upgrade has replaced it; ""
+// where it is not known.
+func programOf(p proc.Identity) string {
+	if p.Exe == "" {
+		return ""
+	}
+	return path.Base(strings.TrimSuffix(p.Exe, " (deleted)"))
 }
 
 // ShimID returns the id of the sandbox or container that a shim or conmon serves, by its

@@ -31,6 +31,7 @@ func behindDocker(now time.Time) facts.Facts {
 	}
 	f.Evidence.Process = process(700, "cri-dockerd")
 	f.Evidence.Hops = []facts.Hop{hop("/run/docker.sock", 812, "dockerd"), hop("/run/docker/containerd.sock", 840, "containerd")}
+	f.Evidence.Hops[0].Process.Program = "dockerd"
 	f.Evidence.Hops[0].Caution = "A restart ends every container."
 	return f
 }

@@ -74,15 +74,15 @@ func TestOtherPodsShim(t *testing.T) {
 	}
 }
 
-// TestStacksOnlyOfRuntimes: SIGUSR1 ends a program that does not handle it, and cri-dockerd
-// writes no stacks, which dockerd does.
+// TestStacksOnlyOfRuntimes: SIGUSR1 ends a program that does not handle it. A name proves no runtime,
+// and cri-dockerd writes no stacks, which dockerd does.
 func TestStacksOnlyOfRuntimes(t *testing.T) {
-	for comm, want := range map[string]bool{"containerd": true, "crio": true, "haproxy": false} {
+	for comm, program := range map[string]string{"containerd": "containerd", "crio-renamed": "crio", "haproxy": "", "an impostor's containerd": ""} {
 		f := hangingList()
-		f.Evidence.Process = &facts.Process{At: t0, PID: 812, Comm: comm, Alive: true}
+		f.Evidence.Process = &facts.Process{At: t0, PID: 812, Comm: comm, Program: program, Alive: true}
 		v := Judge(&f, t0, nil)
 		must.Equal(t, v.Reason, RuntimeListStall, "%s", comm)
-		check.Equal(t, strings.Contains(strings.Join(v.Steps, " "), "kill -USR1"), want, "%s: %q", comm, v.Steps)
+		check.Equal(t, strings.Contains(strings.Join(v.Steps, " "), "kill -USR1"), program != "", "%s: %q", comm, v.Steps)
 	}
 	f := behindDocker(t0)
 	if got, _ := nodeWords(&f, "", nil).fill("kill -USR1 {stacks}"); got != "kill -USR1 812" {

@@ -179,14 +179,11 @@ func storageDirectory(s *facts.Storage) string {
 	return cmp.Or(s.Lacking(facts.StorageStill), &s.FileSystems[0]).Directory
 }
 
-// writesStacks are the programs that write their goroutine stacks on SIGUSR1. The signal ends
-// others, cri-dockerd among them.
-var writesStacks = map[string]bool{"containerd": true, "crio": true, "dockerd": true}
-
-// stacksPID returns the first process in the CRI call path that writes its goroutine stacks on SIGUSR1, 0 for none.
+// stacksPID returns the first process in the CRI call path that has proved to write its goroutine stacks on
+// SIGUSR1, 0 for none. The signal ends other programs, cri-dockerd among them.
 func stacksPID(f *facts.Facts) int {
 	for _, h := range append([]facts.Hop{f.Evidence.Hop}, f.Evidence.Hops...) {
-		if h.Process.LivePID() != 0 && writesStacks[h.Process.Comm] {
+		if h.Process.LivePID() != 0 && h.Process.Program != "" {
 			return h.Process.PID
 		}
 	}
