@@ -200,7 +200,7 @@ func (s *session) call(ctx context.Context, op string, req proto.Message, a *ans
 // call replaces the connection: gRPC fails the call first, by microseconds. Another call may be
 // connecting again by then, so the wait is short.
 func awaitFailed(ctx context.Context, conn *grpc.ClientConn) {
-	limited, cancel := context.WithTimeout(ctx, lostEvery)
+	limited, cancel := context.WithTimeout(ctx, failureShows)
 	defer cancel()
 	conn.WaitForStateChange(limited, connectivity.Connecting)
 }

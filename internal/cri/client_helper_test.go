@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -40,6 +41,19 @@ func (r *recorder) last(t testing.TB) Call {
 		t.Fatal("the observer got no call")
 	}
 	return calls[len(calls)-1]
+}
+
+// awaitUp waits until gRPC's state shows the connection of a call that has reached the other end.
+func awaitUp(t testing.TB, c *Client) {
+	t.Helper()
+	conn := c.session.Load().conn
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for state := conn.GetState(); state != connectivity.Ready; state = conn.GetState() {
+		if !conn.WaitForStateChange(ctx, state) {
+			t.Fatalf("the connection stays %s", state)
+		}
+	}
 }
 
 // serve serves a runtime in memory until the test ends.

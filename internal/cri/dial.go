@@ -20,9 +20,8 @@ import (
 )
 
 const (
-	// lostEvery is how often Connect looks whether the connection came up and
-	// was lost again before anybody could see it up.
-	lostEvery = 250 * time.Millisecond
+	// failureShows limits the wait until gRPC's state shows why a call failed.
+	failureShows = 250 * time.Millisecond
 	// staleEvery is the time between two checks of a connection that waits to be
 	// accepted.
 	staleEvery = time.Second
@@ -181,35 +180,6 @@ func (s *session) connection() (*grpc.ClientConn, error) {
 		s.conn = s.newConn()
 	}
 	return s.conn, nil
-}
-
-// Connect makes the connection where it is not up and waits until the runtime
-// has sent its HTTP/2 SETTINGS, the connection has failed, or ctx ends.
-func (c *Client) Connect(ctx context.Context) error {
-	s := c.session.Load()
-	conn, err := s.connection()
-	if err != nil {
-		return err
-	}
-	previousDial := s.lastDial.Load()
-	conn.Connect()
-	begun := false
-	for {
-		state := conn.GetState()
-		lost := state == connectivity.Idle && (begun || s.lastDial.Load() != previousDial) // it was up already
-		if state == connectivity.TransientFailure || state == connectivity.Shutdown || lost {
-			return errFailed
-		}
-		if state == connectivity.Ready {
-			return nil
-		}
-		limited, cancel := context.WithTimeout(ctx, lostEvery)
-		begun = conn.WaitForStateChange(limited, state) || begun
-		cancel()
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-	}
 }
 
 // endStale closes a connection that can never be accepted: it is in the accept queue

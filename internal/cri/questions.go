@@ -11,11 +11,13 @@ import (
 	"github.com/plegd/plegd/internal/plain"
 )
 
+// kubeAPIVersion is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
+const kubeAPIVersion = "0.1.0"
+
 // Version asks for the runtime's name and version.
 func (c *Client) Version(ctx context.Context) (facts.Runtime, error) {
 	var m runtimeapi.VersionResponse
-	// "0.1.0" is what the kubelet sends (kuberuntime, kubeRuntimeAPIVersion).
-	err := c.ask(ctx, OpVersion, &runtimeapi.VersionRequest{Version: "0.1.0"}, &m)
+	err := c.ask(ctx, OpVersion, &runtimeapi.VersionRequest{Version: kubeAPIVersion}, &m)
 	return facts.Runtime{
 		Name: plain.CutTo(m.GetRuntimeName(), maxName), Version: plain.CutTo(m.GetRuntimeVersion(), maxName),
 		CRIVersion: plain.CutTo(m.GetRuntimeApiVersion(), maxName),

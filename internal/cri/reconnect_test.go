@@ -176,7 +176,6 @@ func TestBehindCmux(t *testing.T) {
 		c, _ := clientOf(t, rt, Options{}) // the first call of a connection decides
 		return c
 	}
-	must.Do(t, open(t).Connect(within(t, 10*time.Second)))
 	list, err := open(t).ListContainers(within(t, 10*time.Second))
 	if err != nil || len(list) != 6 {
 		t.Fatalf("%d containers, %v", len(list), err)
@@ -236,9 +235,6 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 				if _, err := c.Version(t.Context()); failure(t, err).Code != CodeCanceled {
 					t.Errorf("a call after Close: %v, want Canceled", err)
 				}
-				if err := c.Connect(t.Context()); err == nil {
-					t.Error("Connect after Close: no error")
-				}
 				check.NoError(t, c.Close(), "Close again")
 				time.Sleep(time.Hour)
 				if n := rt.Dials(); n != dials {
@@ -247,37 +243,6 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestConnect waits for the runtime's SETTINGS and no longer than it may.
-func TestConnect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rt := serve(t, fakeruntime.Options{})
-		c, seen := clientOf(t, rt, Options{})
-		rt.Set(fakeruntime.Socket, fakeruntime.NoAccept())
-		start := time.Now()
-		if err := c.Connect(within(t, time.Second)); err == nil || time.Since(start) != time.Second {
-			t.Errorf("not accepted: %v after %v", err, time.Since(start))
-		}
-		if dial := c.LastDial(); dial == nil || dial.Err != nil || dial.Duration != 0 {
-			t.Errorf("last dial %+v, want one that was made", dial)
-		}
-		time.AfterFunc(3*time.Second, func() { rt.Set(fakeruntime.Socket) })
-		if err := c.Connect(within(t, time.Minute)); err != nil || time.Since(start) != 4*time.Second {
-			t.Errorf("accepted after 4s: %v after %v", err, time.Since(start))
-		}
-		check.NoError(t, c.Connect(t.Context()), "connected already")
-		rt.Stop()
-		synctest.Wait()
-		if err := c.Connect(t.Context()); err == nil {
-			t.Error("stopped: no error")
-		}
-		must.Do(t, rt.Restart())
-		check.NoError(t, c.Connect(t.Context()), "back")
-		if len(seen.all()) > 0 {
-			t.Errorf("Connect made calls: %v", seen.all())
-		}
-	})
 }
 
 // TestGetOnlyReads: no page but those of the list reaches the runtime, and no redirect is

@@ -38,7 +38,8 @@ func TestStaleAccepted(t *testing.T) {
 		accepted <- conn
 	}()
 	c := unixClient(t, path)
-	must.Do(t, c.Connect(within(t, 20*time.Second)))
+	go func() { _, _ = c.Version(t.Context()) }()
+	awaitUp(t, c)
 	conn := <-accepted
 	t.Cleanup(func() { _ = conn.Close() })
 	_ = l.Close()

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
@@ -45,7 +44,7 @@ func TestSetPath(t *testing.T) {
 	c := New(Options{RPCTimeout: 20 * time.Second})
 	t.Cleanup(func() { _ = c.Close() })
 	_, err := c.Version(t.Context())
-	if e := failure(t, err); e.Code != CodeUnavailable || c.LastDial() != nil || c.Connect(t.Context()) == nil {
+	if e := failure(t, err); e.Code != CodeUnavailable || c.LastDial() != nil {
 		t.Fatalf("without a path: %+v, last dial %v", *e, c.LastDial())
 	}
 	var hung chan error
@@ -64,9 +63,7 @@ func TestSetPath(t *testing.T) {
 			}
 		}
 		v, err := c.Version(t.Context())
-		if err := c.Connect(t.Context()); err != nil { // gRPC may show a state after the first answer
-			t.Fatal(err)
-		}
+		awaitUp(t, c)
 		if pid, up := c.Peer(); err != nil || v.Name != name || !up || pid != os.Getpid() {
 			t.Fatalf("%+v, %v; want %s", v, err, name)
 		}
@@ -121,41 +118,7 @@ func TestNotARuntime(t *testing.T) {
 			if dial := c.LastDial(); dial.Err != nil {
 				t.Errorf("last dial %+v: the connection was made", *dial)
 			}
-			if err := c.Connect(within(t, 5*time.Second)); err == nil || errors.Is(err, within(t, 0).Err()) {
-				t.Errorf("Connect: %v, want a failure at once", err)
-			}
 		})
-	}
-}
-
-// TestConnectionLostAtOnce: a server that sends its SETTINGS and hangs up is
-// not one that has yet to answer.
-func TestConnectionLostAtOnce(t *testing.T) {
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-	must.Do(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0})
-			_ = c.Close()
-		}
-	}()
-	defer func() { _ = l.Close(); <-done }()
-	for range 50 {
-		c := unixClient(t, l.Addr().String())
-		ctx := within(t, 5*time.Second)
-		if err := c.Connect(ctx); ctx.Err() != nil {
-			t.Fatalf("Connect waited for a connection that was gone: %v", err)
-		}
-		if s := c.session.Load().conn.GetState(); s == connectivity.Connecting {
-			t.Errorf("after Connect: %s", s)
-		}
-		_ = c.Close()
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"regexp"
@@ -47,8 +46,7 @@ type DialOptions struct {
 }
 
 // Dialer is the fresh dial: it makes a new connection as any other client would, waits
-// for the first answer, of the runtime its HTTP/2 SETTINGS (having spoken first, since
-// CRI-O answers only then), and asks for its Version. A connection that was made before
+// for the first answer, of the runtime its HTTP/2 SETTINGS, and asks for its Version. A connection that was made before
 // stays fine while no client can connect.
 type Dialer struct {
 	opts DialOptions
@@ -189,39 +187,26 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 		}
 		return conn, err
 	}
-	if d.opts.ping {
-		return ping(ctx, dial)
-	}
-	// ctx ends before gRPC gives the connection up.
-	client := cri.New(cri.Options{Path: path, Dial: dial, RPCTimeout: 2 * queuedFor, Observer: d.opts.Observer})
-	defer func() { _ = client.Close() }()
-	failed := client.Connect(ctx)
-	if errors.Is(failed, context.DeadlineExceeded) {
-		return failed
-	}
-	answered := time.Now()
-	if failed == nil {
-		a.answered.Store(&answered)
-	}
-	// After a connection that failed before its SETTINGS, a call returns how.
-	limited, cancel := context.WithTimeout(ctx, d.opts.Timeout)
-	defer cancel()
-	_, err := client.Version(limited)
-	served := err == nil || d.opts.anyGRPC && cri.AsError(err).Code == cri.CodeUnimplemented
-	switch {
-	case !served:
+	conn, err := dial(ctx)
+	if err != nil {
 		return err
-	case failed != nil:
-		return io.EOF
 	}
-	return nil
+	defer func() { _ = conn.Close() }() // nothing more is written
+	if d.opts.ping {
+		return ping(ctx, conn)
+	}
+	err = cri.AskVersion(ctx, conn, d.opts.Timeout, d.opts.Observer, func() { a.answered.Store(new(time.Now())) })
+	if err != nil && d.opts.anyGRPC && cri.AsError(err).Code == cri.CodeUnimplemented {
+		return nil
+	}
+	return err
 }
 
 // result fills in a probe that ended with err.
 func (d *Dialer) result(a *attempt, p facts.Probe, path string, err error) facts.Probe {
 	dial := cmp.Or(a.dial.Load(), &cri.DialResult{At: p.At})
 	p.Connect = dial.Duration
-	if dial.Err != nil { // also where the runtime ended before the call, which made a connection of its own
+	if dial.Err != nil {
 		p.Stage = facts.StageConnect
 		p.Cause, p.Detail = ConnectCause(dial.Err, path)
 		return p

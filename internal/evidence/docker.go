@@ -29,14 +29,9 @@ const (
 	maxPong = 16 << 10 // bytes of an answer that are read
 )
 
-// ping makes a connection and asks the Docker daemon at its other end for /_ping, which it
-// answers without doing anything.
-func ping(ctx context.Context, dial func(context.Context) (net.Conn, error)) error {
-	conn, err := dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // nothing more is written
+// ping asks the Docker daemon at the other end of a connection for /_ping, which it answers
+// without doing anything.
+func ping(ctx context.Context, conn net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	request := "GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: plegd\r\nConnection: close\r\n\r\n"

@@ -56,6 +56,9 @@ func (p *pass) sockets(ctx context.Context) {
 		}
 	}
 	for _, s := range d.waiting {
+		if p.answersAt(s.Name) { // it has a reason of its own, and plegd's fresh connection waits there at times
+			continue
+		}
 		o := p.keepSocket(unaccepted, s)
 		if o.waiter != 0 || p.isDue(o) {
 			p.resolveUnaccepted(ctx, o, owners)

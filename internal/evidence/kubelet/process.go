@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -162,7 +163,10 @@ func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (pro
 	if err != nil {
 		return nil, nil, err
 	}
-	first, _ := k.Table.Identify(ctx, 1) // without it no process is proved
+	identifyFirst := sync.OnceValue(func() proc.Identity {
+		first, _ := k.Table.Identify(ctx, 1) // without it no process is proved
+		return first
+	})
 	for _, p := range all.ByPID {
 		if !family.NamedKubelet(p) || !proc.SharesNamespace(k.ProcFS, p.PID, peer, "net") {
 			continue
@@ -171,7 +175,7 @@ func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (pro
 		if err != nil {
 			continue // it has ended, or is another one by now
 		}
-		answer := family.Kubelet(id, first)
+		answer := family.Kubelet(id, identifyFirst())
 		if !answer.Proven() {
 			doubt = fmt.Errorf("pid %d (%s) is not taken for the node's kubelet: %s", p.PID, plain.Text(p.Comm), answer.Refused)
 			continue
