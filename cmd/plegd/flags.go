@@ -133,8 +133,7 @@ func watchFlags(fs *pflag.FlagSet, c *daemon.Config) {
 	fs.DurationVar(&c.RelistThreshold, "relist-threshold", c.RelistThreshold, "age of a relist that makes PLEG unhealthy")
 	fs.DurationVar(&c.RPCTimeout, "rpc-timeout", c.RPCTimeout, "the kubelet's --runtime-request-timeout")
 	fs.DurationVar(&c.NodeStatusPeriod, "node-status-period", c.NodeStatusPeriod, "kubelet's nodeStatusUpdateFrequency")
-	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime; "+
-		"half as long again while all is well")
+	fs.DurationVar(&c.ProbePeriod, "probe-period", c.ProbePeriod, "time between two fresh connections to the runtime")
 	fs.DurationVar(&c.ProbeTimeout, "probe-timeout", c.ProbeTimeout, "limit for each stage of a fresh connection")
 	fs.StringVar(&c.KubeletHealthzURL, "kubelet-healthz-url", c.KubeletHealthzURL, "the kubelet's healthz; empty: none")
 	fs.StringVar(&c.KubeletMetricsURL, "kubelet-metrics-url", c.KubeletMetricsURL, "the kubelet's /metrics, for its own "+
