@@ -19,11 +19,12 @@ const (
 )
 
 // lockWait returns a file lock that the process of a sample waits for; nil for none, while no call
-// is late, and of a stopped process, which polls for none. bbolt, in which containerd keeps meta.db,
-// polls, so /proc/locks shows no waiter: a process that starts waits for a database that it has open
-// and another process has locked.
+// is late and no thread sleeps in a call, and of a stopped process, which polls for none. bbolt, in
+// which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that starts waits
+// for a database that it has open and another process has locked.
 func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWait {
-	if p.hop.isCalm() || v.Stopped() {
+	since, sleeps := youngestSleeper(v)
+	if p.hop.isCalm() && !sleeps || v.Stopped() {
 		p.lockFile = ""
 		return nil
 	}
@@ -39,7 +40,7 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	}
 	known := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
 	l := waits[max(0, known)]
-	out := &facts.LockWait{HolderPID: l.Holder, Since: v.At}
+	out := &facts.LockWait{HolderPID: l.Holder, Since: since}
 	out.File = cmp.Or(p.openFiles(ctx, v.PID, "")[l.File], l.File)
 	if known >= 0 {
 		out.Since = p.last.Lock.Since
@@ -49,6 +50,17 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	}
 	p.lockFile = l.File
 	return out
+}
+
+// youngestSleeper returns since when the thread sleeps that began last among those that wait asleep
+// for no work, and the moment of the sample where there is none.
+func youngestSleeper(v *facts.Process) (since time.Time, found bool) {
+	for _, t := range slices.Backward(v.Blocked) { // the longest is the first
+		if t.Asleep {
+			return t.Since, true
+		}
+	}
+	return v.At, false
 }
 
 // mayPoll reports whether a process may poll for a lock: while it starts or does not listen, and

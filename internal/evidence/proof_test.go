@@ -87,32 +87,41 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestLocksInCalm: locks, mounts and descriptors are read once a call is late, and not before, nor of
-// a stopped process.
+// TestLocksInCalm: locks, mounts and descriptors are read once a call is late, or a thread sleeps in
+// one, and not before, nor of a stopped process.
 func TestLocksInCalm(t *testing.T) {
-	root := evidencetest.CopyTree(t, "testdata/proc")
-	evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
-	p := processIn(root, 1000)
-	calm := true
-	p.hop.calm = func() bool { return calm }
-	if v := gatherProcess(t, p); v.Lock != nil {
-		t.Errorf("in calm: %+v", v.Lock)
-	}
-	calm = false
-	if v := gatherProcess(t, p); v.Lock == nil {
-		t.Error("the lock is not found once a call is late")
-	}
-	stats, err := filepath.Glob(root + "/1000/task/*/stat")
-	must.Do(t, err)
-	for _, stat := range stats {
-		b, err := os.ReadFile(stat)
+	synctest.Test(t, func(t *testing.T) {
+		root := evidencetest.CopyTree(t, "testdata/proc")
+		evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
+		p := processIn(root, 1000)
+		calm := true
+		p.hop.calm = func() bool { return calm }
+		if v := gatherProcess(t, p); v.Lock != nil {
+			t.Errorf("in calm: %+v", v.Lock)
+		}
+		calm = false
+		if v := gatherProcess(t, p); v.Lock == nil {
+			t.Error("the lock is not found once a call is late")
+		}
+		calm = true
+		evidencetest.WriteTree(t, root, map[string]string{"1000/task/1001/wchan": "fcntl_setlk", "1000/task/1001/schedstat": "9 9 3"})
+		slept := gatherProcess(t, p).At
+		time.Sleep(stuckAfter)
+		if v := gatherProcess(t, p); v.Lock == nil || !v.Lock.Since.Equal(slept) {
+			t.Errorf("in calm, while a thread sleeps in fcntl(2): %+v", v.Lock)
+		}
+		stats, err := filepath.Glob(root + "/1000/task/*/stat")
 		must.Do(t, err)
-		b[bytes.LastIndexByte(b, ')')+2] = 'T'
-		must.Do(t, os.WriteFile(stat, b, 0o600))
-	}
-	if v := gatherProcess(t, p); !v.Stopped() || v.Lock != nil {
-		t.Errorf("stopped %t: %+v", v.Stopped(), v.Lock)
-	}
+		for _, stat := range stats {
+			b, err := os.ReadFile(stat)
+			must.Do(t, err)
+			b[bytes.LastIndexByte(b, ')')+2] = 'T'
+			must.Do(t, os.WriteFile(stat, b, 0o600))
+		}
+		if v := gatherProcess(t, p); !v.Stopped() || v.Lock != nil {
+			t.Errorf("stopped %t: %+v", v.Stopped(), v.Lock)
+		}
+	})
 }
 
 // unreadBy samples a source and returns what it could not read.
