@@ -16,15 +16,15 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 // fileWait adds the wait of a thread in the kernel for a file system: which file, on which
 // mount, and the process that serves it.
 func (f *waiting) fileWait(ctx context.Context, t thread) {
-	state := t.kind().state
 	path, mount, known := f.mountOf(t)
 	switch {
-	case state == facts.LinkEnded:
+	case t.kind() == wchan.Exit:
 		f.add(kernelWait(t))
 	case path == "" && !known:
 		f.blocked = append(f.blocked, unknownFileWait(t))
@@ -38,7 +38,7 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 // unknownFileWait is that of a thread whose file is not known.
 func unknownFileWait(t thread) wait {
 	out := kernelWait(t)
-	if t.kind().state == facts.LinkFrozen {
+	if t.awaitsThaw() {
 		out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
 	}
 	return out
@@ -80,13 +80,12 @@ func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount pr
 			Fingerprint: mountFingerprint(mount.Type, mount.Source), Evidence: text,
 		},
 	}
-	isRemote := slices.ContainsFunc(channels, func(c channel) bool { return proc.In(mount.Type, c.types...) })
 	switch {
 	case strings.HasPrefix(mount.Type, "fuse"):
 		return f.fuseWait(ctx, out, mount)
-	case isRemote:
+	case wchan.HasServer(mount.Type):
 		out.link.Evidence += "; its server does not answer"
-	case t.kind().state == facts.LinkFrozen:
+	case t.awaitsThaw():
 		out.link.State = facts.LinkFrozen
 		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
 	default:
@@ -196,16 +195,16 @@ func (f *waiting) mountOf(t thread) (path string, mount proc.Mount, ok bool) {
 		}
 		return path, f.mounts[i], true
 	}
-	mount, ok = f.onlyMount(t.kind().types)
+	mount, ok = f.onlyMount(wchan.Of(t.channel))
 	return "", mount, ok
 }
 
-// onlyMount returns the mount of some types of file systems, if just one device has them and
+// onlyMount returns the mount for whose server a class of threads waits, if just one device has such and
 // it may owe an answer.
-func (f *waiting) onlyMount(types []string) (mount proc.Mount, ok bool) {
+func (f *waiting) onlyMount(class wchan.Class) (mount proc.Mount, ok bool) {
 	devices := map[string]bool{}
 	for _, m := range f.mounts {
-		if proc.In(m.Type, types...) && f.fuseWaiting(m) != "0" {
+		if class.IsOf(m.Type) && f.fuseWaiting(m) != "0" {
 			mount = m
 			devices[m.Device] = true
 		}
@@ -262,7 +261,7 @@ func (f *waiting) seccompWait(ctx context.Context, t thread) {
 // openWait adds the wait of a thread in openat(2) for the other end of a FIFO. The path is in
 // the process's memory, which plegd does not read.
 func (f *waiting) openWait(t thread) {
-	if !proc.OpensFIFO(t.channel) {
+	if t.kind() != wchan.FIFO {
 		f.otherCall(t)
 		return
 	}
@@ -317,7 +316,7 @@ func (f *waiting) polledLease() {
 	}
 	for range leaseLooks {
 		f.place(&t)
-		if t.kind().state == facts.LinkLocked {
+		if t.kind() == wchan.Lease {
 			f.leaseWait(t)
 			return
 		}

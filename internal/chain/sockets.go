@@ -13,6 +13,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 // fullBuffer is how much memory of a socket's usual send buffer (212,992 bytes) unread
@@ -339,7 +340,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 		f.terminalWait(ctx, leads, text)
 	case kind == knownSocket:
 		f.socketWait(ctx, leads, text, certain)
-	case kind == otherSocket && writes && proc.In(t.channel, "unix_wait_for_peer"):
+	case kind == otherSocket && writes && t.kind() == wchan.Receiver:
 		f.datagramWait(ctx, text)
 	case kind == otherSocket:
 		f.doubt("%sa socket that is neither unix, TCP nor UDP, or not connected", text)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 const (
@@ -144,55 +145,21 @@ func (f *waiting) held() (wait, bool) {
 	return cgroupWait(path, facts.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
 }
 
-// channel is a kind of wait by the beginning of the kernel function's name.
-type channel struct {
-	state facts.LinkState // "" for work
-	names []string
-	types []string // of the file systems whose server is waited for
-}
-
-// channels are the kinds of waits. Servers of FUSE wait in fuse_dev_do_read.
-var channels = []channel{
-	{"", []string{"fuse_dev_"}, nil},
-	{facts.LinkPeer, []string{"fanotify_handle_event", "fanotify_get_response"}, nil},
-	{facts.LinkLocked, []string{"__break_lease"}, nil},
-	{facts.LinkMemory, []string{"mem_cgroup_", "__mem_cgroup_", "memory_high_", "try_charge", "obj_cgroup_charge",
-		"try_to_free_mem_cgroup"}, nil},
-	{facts.LinkEnded, []string{"do_exit", "exit_", "zap_", "coredump_", "__flush_work", "synchronize_"}, nil},
-	{facts.LinkFrozen, []string{"__sb_start_write", "sb_start_write", "percpu_rwsem_wait", "freeze_super",
-		"sb_wait_write"}, nil},
-	{facts.LinkBlocked, []string{"request_wait_answer", "fuse_"}, []string{"fuse"}},
-	{facts.LinkBlocked, []string{"rpc_", "nfs_", "nfs4_"}, []string{"nfs"}},
-	{facts.LinkBlocked, []string{"wait_for_response", "cifs_", "smb2_"}, []string{"cifs", "smb3"}},
-	{facts.LinkBlocked, []string{"ceph_"}, []string{"ceph"}},
-	{facts.LinkBlocked, []string{"p9_", "v9fs_"}, []string{"9p"}},
-}
-
-// kind returns how a thread waits, zero for another way.
-func (t *thread) kind() channel {
-	for _, c := range channels {
-		if proc.In(t.channel, c.names...) {
-			return c
-		}
-	}
-	return channel{}
-}
-
 // thread follows a thread that has not run.
 func (f *waiting) thread(ctx context.Context, t thread) {
 	if t.State != 'D' && t.State != 'S' {
 		return
 	}
 	f.place(&t)
-	state := t.kind().state
+	kind := t.kind()
 	switch {
-	case proc.In(t.channel, "seccomp_do_user_notification"):
+	case kind == wchan.Seccomp:
 		f.seccompWait(ctx, t)
-	case state == facts.LinkPeer:
+	case kind == wchan.Agent:
 		f.agentWait(ctx, t)
-	case state == facts.LinkLocked:
+	case kind == wchan.Lease:
 		f.leaseWait(t)
-	case t.State == 'S' && state != facts.LinkBlocked: // the wait for a server may be interrupted
+	case t.State == 'S' && len(wchan.Of(t.channel).FileSystems) == 0: // the wait for a server may be interrupted
 		f.asleep(ctx, t)
 	case t.channel == "" && t.call.Number < 0:
 		f.unseen = missingPrivilege
@@ -200,13 +167,22 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 			key: "kernel", state: facts.LinkBlocked, evidence: fmt.Sprintf("thread %d is in D", t.PID),
 			unknown: "where its thread waits in the kernel cannot be read (" + missingPrivilege + ")",
 		})
-	case state == facts.LinkMemory:
+	case kind == wchan.Memory:
 		f.memoryWait(t)
-	case proc.AwaitsExec(t.channel):
+	case kind == wchan.Exec:
 		f.vforkWait(ctx, t)
 	default:
 		f.fileWait(ctx, t)
 	}
+}
+
+// kind returns how a thread waits.
+func (t *thread) kind() wchan.Kind { return wchan.Of(t.channel).Kind }
+
+// awaitsThaw reports whether a thread may wait for a frozen file system.
+func (t *thread) awaitsThaw() bool {
+	kind := t.kind()
+	return kind == wchan.Thaw || kind == wchan.Semaphore
 }
 
 // asleep follows a thread that sleeps on a descriptor, a lock or a child, or in another call.

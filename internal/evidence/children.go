@@ -11,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 const (
@@ -240,7 +241,7 @@ func (c *childrenSource) isFrozen(pid int) bool {
 // awaitsExec reports whether a thread in D waits until its child has begun another program: then
 // the child is what does not get on, and is a helper.
 func (c *childrenSource) awaitsExec(pid, tid int) bool {
-	return proc.AwaitsExec(proc.Channel(c.procfs, pid, tid))
+	return wchan.Of(proc.Channel(c.procfs, pid, tid)).Kind == wchan.Exec
 }
 
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that

@@ -8,6 +8,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 const (
@@ -201,11 +202,11 @@ func (t *thread) mostlySince() time.Time {
 // waitsForWork reports whether a thread that sleeps waits for work: also for somebody who writes
 // to a FIFO.
 func waitsForWork(place proc.Place) bool {
-	return place.IsIdle() || proc.OpensFIFO(place.Channel) && place.Call.OpensToRead()
+	return place.IsIdle() || wchan.Of(place.Channel).Kind == wchan.FIFO && place.Call.OpensToRead()
 }
 
 // opensLately reports whether a thread has waited for the reader of a FIFO for no longer than is
 // usual.
 func opensLately(place proc.Place, waited time.Duration) bool {
-	return proc.OpensFIFO(place.Channel) && waited < fifoAfter
+	return wchan.Of(place.Channel).Kind == wchan.FIFO && waited < fifoAfter
 }

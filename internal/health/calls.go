@@ -6,6 +6,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/kubelet"
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 // The operations that reasons speak of, as the kubelet's metrics name them.
@@ -204,7 +205,7 @@ func (s *signals) callEvidence() (out lines) {
 	p := &s.f.Probe
 	out.addIf(!p.FailedSince.IsZero(), "a fresh connection: %s", ProbeText(p))
 	if !s.frozenThreads {
-		for _, unexplained := range []wait{waitUnread, waitOther, waitExit} {
+		for _, unexplained := range []wchan.Kind{wchan.Unread, wchan.Other, wchan.Exit} {
 			out.text(s.blockedText(s.blockedIn(unexplained, blockedAfter)))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/wchan"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
@@ -44,8 +45,8 @@ func TestFrozenIsNoStorageStall(t *testing.T) {
 		want     bool
 	}{
 		"frozen":                         {frozen: true, channels: []string{"io_schedule"}},
-		"frozen, some where they waited": {frozen: true, channels: []string{refrigerator, "futex_do_wait"}},
-		"by the channel alone":           {channels: []string{refrigerator, "futex_do_wait"}},
+		"frozen, some where they waited": {frozen: true, channels: []string{wchan.Refrigerator, "futex_do_wait"}},
+		"by the channel alone":           {channels: []string{wchan.Refrigerator, "futex_do_wait"}},
 		"thawed, not looked at since":    {channels: []string{"io_schedule"}, before: true, looked: 900 * time.Millisecond},
 		"thawed, and still in D":         {channels: []string{"io_schedule"}, before: true, looked: 2 * time.Second, want: true},
 		"a disk":                         {channels: []string{"io_schedule"}, want: true},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 // patience is for how long something must last while relists are slow, or else whileServing.
@@ -18,7 +19,7 @@ func (s *signals) patience(whileSlow time.Duration) time.Duration {
 // memoryLimited names the level of the cgroup whose memory limit blocks the runtime: threads wait for memory, or
 // relists are slow, now or lately, while its tasks are out of memory or meet the limit repeatedly and wait.
 func memoryLimited(s *signals) lines {
-	waiting := s.blockedIn(waitMemory, s.patience(0))
+	waiting := s.blockedIn(wchan.Memory, s.patience(0))
 	for i := range s.cgroup.MemoryLimits {
 		l := &s.cgroup.MemoryLimits[i]
 		name, limit := limitMet(l)
@@ -69,12 +70,12 @@ func limitMet(l *facts.MemoryLimit) (name string, limit int64) {
 }
 
 func storageStalled(s *signals) (out lines) {
-	threads := s.blockedIn(waitStorage, s.patience(blockedAfter))
+	threads := s.blockedIn(wchan.Storage, s.patience(blockedAfter))
 	hint := ""
 	if len(threads) == 0 && s.relistsSlow {
 		hint = s.blockIO()
 		if hint != "" {
-			threads = s.blockedIn(waitUnread, blockedAfter)
+			threads = s.blockedIn(wchan.Unread, blockedAfter)
 		}
 	}
 	if len(threads) == 0 || s.frozenThreads {
@@ -150,7 +151,7 @@ func threadStuck(s *signals) lines {
 	if out := s.chainEvidence(RuntimeThreadStuck); out != nil && s.hop == nil {
 		return out
 	}
-	threads := s.blockedIn(waitOther, whileServing)
+	threads := s.blockedIn(wchan.Other, whileServing)
 	if len(threads) == 0 || s.frozenThreads {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/wchan"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
@@ -129,20 +130,20 @@ func TestHalfSeen(t *testing.T) {
 }
 
 func TestWaitOf(t *testing.T) {
-	for channel, want := range map[string]wait{
-		"": waitUnread, refrigerator: waitFreezer,
-		"mem_cgroup_oom_synchronize": waitMemory, "mem_cgroup_handle_over_high": waitMemory, "__mem_cgroup_handle_over_high": waitMemory,
-		"__flush_work": waitExit, "do_exit": waitExit, "exit_mm": waitExit,
-		"io_schedule": waitStorage, "jbd2_log_wait_commit": waitStorage, "wait_on_page_bit_common": waitStorage, "folio_wait_bit_common": waitStorage,
-		"rpc_wait_bit_killable": waitStorage, "fuse_wait_on_page_writeback": waitStorage, "request_wait_answer": waitStorage, "do_umount": waitStorage,
-		"percpu_rwsem_wait": waitOther, "cgroup_lock_and_drain_offline": waitOther, "hrtimer_nanosleep": waitOther,
+	for channel, want := range map[string]wchan.Kind{
+		"": wchan.Unread, wchan.Refrigerator: wchan.Freezer,
+		"mem_cgroup_oom_synchronize": wchan.Memory, "mem_cgroup_handle_over_high": wchan.Memory, "__mem_cgroup_handle_over_high": wchan.Memory,
+		"__flush_work": wchan.Exit, "do_exit": wchan.Exit, "exit_mm": wchan.Exit,
+		"io_schedule": wchan.Storage, "jbd2_log_wait_commit": wchan.Storage, "wait_on_page_bit_common": wchan.Storage, "folio_wait_bit_common": wchan.Storage,
+		"rpc_wait_bit_killable": wchan.Storage, "fuse_wait_on_page_writeback": wchan.Storage, "request_wait_answer": wchan.Storage, "do_umount": wchan.Storage,
+		"percpu_rwsem_wait": wchan.Other, "cgroup_lock_and_drain_offline": wchan.Other, "hrtimer_nanosleep": wchan.Other,
 	} {
 		check.Equal(t, waitOf(&facts.BlockedThread{Channel: channel}), want, "%q", channel)
 	}
 	// A lock that many parts of the kernel share: what the call is about tells.
-	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "percpu_rwsem_wait", Syscall: "openat"}), waitStorage, "a frozen file system")
+	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "percpu_rwsem_wait", Syscall: "openat"}), wchan.Storage, "a frozen file system")
 	// A page fault of the memory limit's is no matter of the call that it is in.
-	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "mem_cgroup_handle_over_high", Syscall: "read"}), waitMemory, "a memory limit")
+	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "mem_cgroup_handle_over_high", Syscall: "read"}), wchan.Memory, "a memory limit")
 }
 
 // TestSeverityBeside: a thread that waits for the disk is a warning while relists

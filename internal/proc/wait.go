@@ -3,10 +3,10 @@ package proc
 import (
 	"fmt"
 	"math"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/wchan"
 )
 
 // Syscall is a /proc/PID/syscall: the system call in which a thread waits.
@@ -74,28 +74,6 @@ var sends = map[int]bool{
 	unix.SYS_CONNECT: true, unix.SYS_SENDTO: true, unix.SYS_SENDMSG: true, unix.SYS_SENDMMSG: true, unix.SYS_FCNTL: true,
 }
 
-// idleChannels are the kernel functions in which a thread waits for work, by the
-// beginning of their names: locks between threads, epoll, timers, children, accept,
-// reads of idle descriptors, signals, and the requests of a FUSE or fanotify server.
-var idleChannels = []string{
-	"futex_", "ep_poll", "do_epoll_wait", "poll_schedule_timeout", "do_poll", "do_select", "do_sys_poll",
-	"hrtimer_nanosleep", "do_nanosleep", "common_nsleep", "clock_nanosleep", "schedule_timeout", "schedule_hrtimeout",
-	"do_wait", "kernel_wait4", "kernel_waitid", "inet_csk_accept", "inet_csk_wait", "unix_accept",
-	"__skb_wait_for_more_packets", "unix_stream_data_wait", "unix_stream_read_generic", "sk_wait_data", "wait_woken",
-	"tcp_recvmsg", "tcp_data_wait", "pipe_read", "anon_pipe_read", "fifo_pipe_read", "pipe_wait_readable",
-	"do_sigtimedwait", "sigsuspend", "do_sigsuspend", "do_pause",
-	"__x64_sys_pause", "__arm64_sys_pause", "signalfd_", "eventfd_read", "timerfd_read", "inotify_read",
-	"fanotify_read", "fuse_dev_do_read", "fuse_dev_read", "io_cqring_wait", "io_wq_worker", "io_sq_thread",
-	"read_events", "do_msgrcv", "do_semtimedop", "wq_sleep", "n_tty_read", "do_syslog", "syslog_print",
-	"devkmsg_read", "perf_", "vhost_", "do_signal_stop", "ptrace_stop", "do_freezer_trap", "__refrigerator",
-}
-
-// IdleChannel reports whether a thread that sleeps in a kernel function waits for
-// work, as most threads do. True where the function is not known ("" or "0").
-func IdleChannel(channel string) bool {
-	return channel == "" || channel == "0" || In(channel, idleChannels...)
-}
-
 // IsIdle reports whether a thread that sleeps waits for work: by its system call, and by the
 // kernel function where the call may be of both kinds, or cannot be read.
 func (s Syscall) IsIdle(channel string) bool {
@@ -105,23 +83,10 @@ func (s Syscall) IsIdle(channel string) bool {
 	case s.File != "" && !reads[s.Number], sends[s.Number]:
 		return false
 	}
-	return IdleChannel(channel)
+	return wchan.IsIdle(channel)
 }
-
-// OpensFIFO reports whether a thread in a kernel function waits for somebody to open the other
-// end of a FIFO.
-func OpensFIFO(channel string) bool { return In(channel, "wait_for_partner", "fifo_open") }
-
-// AwaitsExec reports whether a thread in a kernel function waits until its child has begun another
-// program.
-func AwaitsExec(channel string) bool { return In(channel, "wait_for_vfork_done", "kernel_clone") }
 
 // OpensToRead reports whether the call opens a file for reading only.
 func (s Syscall) OpensToRead() bool {
 	return s.Number == unix.SYS_OPENAT && s.Args[2]&unix.O_ACCMODE == unix.O_RDONLY
-}
-
-// In reports whether a kernel function's name begins with one of the names.
-func In(channel string, names ...string) bool {
-	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(channel, name) })
 }

@@ -23,6 +23,8 @@
 //
 //	RUNS                   how often each fault is made; 1
 //	LANES                  how many are made at once, each on a runtime of its own; 1
+//	HOLD                   the seconds for which each fault lasts once it is named, at least; the
+//	                       primary reason may change once after the first 10 s
 //	CASES                  a regular expression for names; "book": the public incidents
 //	PLEGD_FAULTS_RESULTS   a directory for the results: `make results` writes those of
 //	                       all runtimes into docs/results/faults.md

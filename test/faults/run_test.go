@@ -92,7 +92,7 @@ func (b *bench) run(f *fault) (r result) {
 	if ok {
 		r.named = named.At.Sub(b.injected)
 		wrong = append(wrong, f.compare(b, w)...)
-		time.Sleep(cmp.Or(f.hold, time.Second+rand.N(3*time.Second)))
+		time.Sleep(max(cmp.Or(f.hold, time.Second+rand.N(3*time.Second)), time.Duration(lab.Number(b.t, "HOLD", 0))*time.Second))
 	} else {
 		complain("never named %s", f.want)
 	}
@@ -117,6 +117,9 @@ func (b *bench) run(f *fault) (r result) {
 	if ids := f.unexpected(all[i:], append(allowed, f.onTheWayBack...)); ids != "" {
 		complain("on the way back: %s", ids)
 	}
+	if n := f.changes(all[:i], began.Add(settling)); n > 1 {
+		complain("the primary reason changed %d times later than %s after the fault was made", n, settling)
+	}
 	wrong = append(wrong, loud(b.plegd.Log.Since(first))...)
 	r.wrong = strings.Join(wrong, "; ")
 	b.t.Logf("%s: named after %s, healthy after %s: %s", f.name, seconds(r.named), seconds(r.back), lab.Story(all, began))
@@ -132,6 +135,25 @@ func (b *bench) run(f *fault) (r result) {
 		b.unwatch()
 	}
 	return r
+}
+
+// settling is how long the primary reason of a constant fault may change more than once: the
+// symptom, the first link, the culprit.
+const settling = 10 * time.Second
+
+// changes counts how often the primary reason changes after a moment, beside a machine that is short of CPU.
+func (f *fault) changes(sights []lab.Sight, from time.Time) (n int) {
+	last := f.want
+	for _, s := range sights {
+		if s.Busy && s.Reason == health.NodePressure {
+			continue
+		}
+		if s.Reason != last && s.At.After(from) {
+			n++
+		}
+		last = s.Reason
+	}
+	return n
 }
 
 // unexpected are the primary reasons that are not allowed. A machine that is short of
