@@ -2,6 +2,7 @@ package chain
 
 import (
 	"fmt"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -9,7 +10,9 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // symptomOf is a call that hangs because of the target.
@@ -41,6 +44,27 @@ func TestMountOfRuntime(t *testing.T) {
 		case waits && (last.Kind != facts.KindMount || last.Name != "/volume" || c.Links[2].PID != 10 || c.Unknown != ""):
 			t.Errorf("%+v, %q: want the mount", c.Links, c.Unknown)
 		}
+	}
+}
+
+// TestLoopMount: a write to a loop device's file system waits for the mount below, and where it is
+// frozen for itself.
+func TestLoopMount(t *testing.T) {
+	for channel, want := range map[string]string{
+		"percpu_rwsem_wait": "/data frozen", "__sb_start_write": "/data frozen", "folio_wait_bit": "/ blocked", "jbd2_log_wait_commit": "/ blocked",
+	} {
+		root, sysfs := procTree(t, map[int]byte{10: 'D'}), t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"block/loop0/loop/backing_file": "/data.img\n"})
+		evidencetest.WriteTree(t, root, map[string]string{
+			"10/task/10/syscall": fmt.Sprintf("%d 0x3 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_PWRITE64),
+			"10/task/10/wchan":   channel,
+			"10/fdinfo/3":        "pos:\t0\nflags:\t02\nmnt_id:\t30\n",
+			"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 7:0 / /data rw - ext4 /dev/loop0 rw\n",
+		})
+		must.Do(t, os.Symlink("/data/file", root+"/10/fd/3"))
+		c := New(proc.NewTable(root), sysfs, nil).Process(t.Context(), 10)
+		last := c.Links[len(c.Links)-1]
+		check.Equal(t, last.Name+" "+string(last.State), want, "%s: %+v", channel, c)
 	}
 }
 

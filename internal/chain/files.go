@@ -68,8 +68,9 @@ func threadText(t thread, path string) string {
 // mountWait is that of a thread for a file on a mount.
 func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount proc.Mount) wait {
 	text := fmt.Sprintf("%s on %s (%s)", mount.Type, mount.Source, mount.Device)
+	frozen := t.awaitsThaw() // that file system itself, and none below it
 	file, below, ok := f.backingOf(mount)
-	if ok {
+	if ok && !frozen {
 		text = fmt.Sprintf("%s, whose file %s is on %s on %s (%s)", text, file, below.Type, below.Source, below.Device)
 		mount = below
 	}
@@ -85,7 +86,7 @@ func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount pr
 		return f.fuseWait(ctx, out, mount)
 	case wchan.HasServer(mount.Type):
 		out.link.Evidence += "; its server does not answer"
-	case t.awaitsThaw():
+	case frozen:
 		out.link.State = facts.LinkFrozen
 		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
 	default:

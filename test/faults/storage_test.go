@@ -60,7 +60,7 @@ var storageFaults = []fault{
 			if b.Dockerd() != nil { // its mkdirat has the path in memory, which plegd does not read
 				return facts.Link{Kind: facts.KindKernel, State: facts.LinkBlocked}
 			}
-			return facts.Link{Kind: facts.KindMount, State: facts.LinkFrozen}
+			return facts.Link{Kind: facts.KindMount, Name: b.disk.Path(), State: facts.LinkFrozen}
 		},
 		next: func(*bench) string { return "fsfreeze -u" },
 	},

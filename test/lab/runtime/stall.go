@@ -67,7 +67,7 @@ func (c *Containerd) onDisk(root string) *FileSystem {
 			lab.Unable(c.TB, fmt.Sprintf("no file system can be mounted: %v: %s", err, out))
 		}
 	}
-	return &FileSystem{t: c.TB, dir: filepath.Join("/proc", ns, "root", root)}
+	return &FileSystem{t: c.TB, path: root, dir: filepath.Join("/proc", ns, "root", root)}
 }
 
 // Freeze freezes the file system, as fsfreeze does, and returns what thaws it.
