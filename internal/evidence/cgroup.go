@@ -26,9 +26,9 @@ const (
 type cgroupSource struct {
 	pid         func() int
 	tree        proc.CgroupTree
-	unread      unread    // by this sample
-	samples     []levels  // the oldest first
-	throttledAt time.Time // when a quota was last seen to take time
+	unread      proc.Unread // by this sample
+	samples     []levels    // the oldest first
+	throttledAt time.Time   // when a quota was last seen to take time
 	frozenAt    time.Time
 }
 
@@ -46,15 +46,15 @@ type counters map[string]uint64
 // error when the cgroup cannot be found: plegd then sees another cgroup namespace, or another
 // /sys, than the node's.
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[facts.Cgroup] {
-	c := &cgroupSource{pid: pid, unread: unread{}}
-	c.tree = proc.NewCgroupTree(procfs, sysfs, proc.NewFiles(c.unread.add))
+	c := &cgroupSource{pid: pid, unread: proc.Unread{}}
+	c.tree = proc.NewCgroupTree(procfs, sysfs, proc.NewFiles(c.unread.Add))
 	return NewWatch(Spec[facts.Cgroup]{
 		Name:    name,
 		Every:   1,
 		Calm:    4,
 		Timeout: 500 * time.Millisecond,
 		Gather:  c.gather,
-		Unread:  c.unread.drain,
+		Unread:  c.unread.Drain,
 		Store:   func(e *facts.Evidence, v *facts.Cgroup) { e.Cgroup = v },
 	})
 }

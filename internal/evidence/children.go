@@ -43,7 +43,7 @@ type childrenSource struct {
 	all            *proc.Processes // from which shims and helpers are
 	shims, helpers []proc.Process
 	changed        uint64
-	unread         unread // by this sample
+	unread         proc.Unread // by this sample
 }
 
 // newChildren returns the source about shims, conmons and the runtime's helpers. It
@@ -54,8 +54,8 @@ type childrenSource struct {
 // ends. So those of a runtime in a pod do not count, nor another user's.
 func newChildren(c *childrenSource) *Watch[facts.Children] {
 	c.up = proc.Uptime
-	c.unread = unread{}
-	files := proc.NewFiles(func(part string, err error) { c.unread.add(part+" of shims", err) })
+	c.unread = proc.Unread{}
+	files := proc.NewFiles(func(part string, err error) { c.unread.Add(part+" of shims", err) })
 	c.tree = proc.NewCgroupTree(c.procfs, c.sysfs, files)
 	c.members = family.NewMembers(c.table)
 	return NewWatch(Spec[facts.Children]{
@@ -65,7 +65,7 @@ func newChildren(c *childrenSource) *Watch[facts.Children] {
 		Calm:     8,
 		Timeout:  time.Second,
 		Gather:   c.gather,
-		Unread:   c.unread.drain,
+		Unread:   c.unread.Drain,
 		Resample: func(*facts.Children) bool { return len(c.stuck) > 0 },
 		Store:    func(e *facts.Evidence, v *facts.Children) { e.Children = v },
 	})
@@ -88,7 +88,7 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.unread.add("processes", all.Unread)
+	c.unread.Add("processes", all.Unread)
 	c.runtime = runtime
 	if all != c.all {
 		c.all = all
@@ -166,7 +166,7 @@ func (c *childrenSource) findShims(ctx context.Context, runtime proc.Process) {
 
 // isProven reports whether an answer is that a process belongs to the runtime.
 func (c *childrenSource) isProven(answer family.Answer) bool {
-	c.unread.add("users of shims", answer.Err)
+	c.unread.Add("users of shims", answer.Err)
 	return answer.Proven()
 }
 
@@ -248,7 +248,7 @@ func (c *childrenSource) awaitsExec(pid, tid int) bool {
 // sleeps without waiting for work; "" for none.
 func (c *childrenSource) stuckThread(pid int) (string, int) {
 	all, err := proc.Threads(c.procfs, pid, maxShimThreads)
-	c.unread.add("shim threads", err)
+	c.unread.Add("shim threads", err)
 	for _, t := range all {
 		if t.State == 'D' && !c.awaitsExec(pid, t.PID) {
 			return "D", t.PID
@@ -257,7 +257,7 @@ func (c *childrenSource) stuckThread(pid int) (string, int) {
 			continue
 		}
 		place := c.table.Place(pid, t.PID)
-		c.unread.add("system calls of shims", place.Unread)
+		c.unread.Add("system calls of shims", place.Unread)
 		if !place.IsIdle() {
 			return "S", t.PID
 		}

@@ -29,7 +29,7 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 		return nil
 	}
 	locks, err := proc.ReadLocks(p.hop.procfs)
-	p.unread.add("file locks", err)
+	p.unread.Add("file locks", err)
 	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
 	if len(waits) == 0 && p.mayPoll(v) {
 		waits = p.databaseLocks(ctx, v.PID, locks)
@@ -93,7 +93,7 @@ func (p *Process) databaseLocks(ctx context.Context, pid int, locks []proc.Lock)
 // that of another file system. It asks the file system nothing: that may be what hangs.
 func (p *Process) openFiles(ctx context.Context, pid int, suffix string) map[string]string {
 	mounts, err := p.hop.table.Mounts(ctx, pid)
-	p.unread.add("mount table", err)
+	p.unread.Add("mount table", err)
 	devices := map[int]string{}
 	for _, m := range mounts {
 		devices[m.ID] = lockDevice(m.Device)
@@ -109,7 +109,7 @@ func (p *Process) openFiles(ctx context.Context, pid int, suffix string) map[str
 		}
 		return ctx.Err() == nil
 	})
-	p.unread.add("descriptors", err)
+	p.unread.Add("descriptors", err)
 	return out
 }
 

@@ -16,14 +16,14 @@ import (
 // newNode returns the source of the node as a whole. It needs no privilege.
 func newNode(root string) *Watch[facts.Node] {
 	var last procfs.CPUStat
-	missing := unread{}
+	missing := proc.Unread{}
 	return NewWatch(Spec[facts.Node]{
 		Name:    "node",
 		Every:   5,
 		Calm:    8,
 		Timeout: time.Second,
 		Gather: func(context.Context) (*facts.Node, error) {
-			n, times, err := readNode(root, proc.NewFiles(missing.add))
+			n, times, err := readNode(root, proc.NewFiles(missing.Add))
 			if err != nil {
 				return nil, err
 			}
@@ -31,7 +31,7 @@ func newNode(root string) *Watch[facts.Node] {
 			last = times
 			return n, nil
 		},
-		Unread: missing.drain,
+		Unread: missing.Drain,
 		Store:  func(e *facts.Evidence, v *facts.Node) { e.Node = v },
 	})
 }

@@ -50,8 +50,8 @@ type Process struct {
 	older    map[int]bool   // the processes that were there before it went
 	lockFile string         // of last.Lock as /proc/locks has it
 	threads  threads
-	traced   time.Time // when it was last read who traces it
-	unread   unread    // by this sample
+	traced   time.Time   // when it was last read who traces it
+	unread   proc.Unread // by this sample
 }
 
 func newProcess(h *hop) *Process {
@@ -60,7 +60,7 @@ func newProcess(h *hop) *Process {
 		up:      proc.Uptime,
 		last:    &facts.Process{},
 		threads: threads{table: h.table},
-		unread:  unread{},
+		unread:  proc.Unread{},
 	}
 	p.Watch = NewWatch(Spec[facts.Process]{
 		Name:     h.prefix + "process",
@@ -68,7 +68,7 @@ func newProcess(h *hop) *Process {
 		Calm:     4,
 		Timeout:  500 * time.Millisecond,
 		Gather:   p.gather,
-		Unread:   p.unread.drain,
+		Unread:   p.unread.Drain,
 		Resample: changesSoon,
 		Store:    func(e *facts.Evidence, v *facts.Process) { e.Process = v },
 	})
@@ -255,12 +255,12 @@ func (p *Process) readDescriptors(v *facts.Process) {
 	v.OpenFDs = -1
 	v.MaxFDs = -1
 	open, err := proc.CountFDs(p.hop.procfs, v.PID)
-	p.unread.add("descriptors", err)
+	p.unread.Add("descriptors", err)
 	if err == nil {
 		v.OpenFDs = open
 	}
 	soft, hard, err := proc.FDLimits(p.hop.procfs, v.PID)
-	p.unread.add("limits", err)
+	p.unread.Add("limits", err)
 	if err == nil {
 		v.MaxFDs = soft
 		v.HardFDs = hard

@@ -183,7 +183,7 @@ func TestProcessWaitsForCPU(t *testing.T) {
 	look := func(after time.Duration) facts.Process {
 		t.Helper()
 		v := facts.Process{At: at.Add(after)}
-		must.Do(t, before.sample(id, &v, unread{}))
+		must.Do(t, before.sample(id, &v, proc.Unread{}))
 		return v
 	}
 	thread('R', time.Second, time.Second, 5)

@@ -85,13 +85,13 @@ func increase(next, last uint64) uint64 { return max(next, last) - last }
 // sample fills in the states of the threads of a process, which of them are blocked and where,
 // and their times per second. The error is that the process has ended; what could not be read
 // is noted in unread.
-func (t *threads) sample(id proc.ID, v *facts.Process, unread unread) error {
+func (t *threads) sample(id proc.ID, v *facts.Process, unread proc.Unread) error {
 	all, err := proc.Threads(t.table.ProcFS, id.PID, maxThreads)
 	if len(all) == 0 {
 		return err
 	}
 	if errors.Is(err, proc.TooLarge) {
-		unread.add("threads", err)
+		unread.Add("threads", err)
 	}
 	if t.id != id {
 		*t = threads{table: t.table, id: id}
@@ -112,7 +112,7 @@ func (t *threads) sample(id proc.ID, v *facts.Process, unread unread) error {
 	}
 	v.Blocked = blocked(byID, v.At, func(tid int) proc.Place {
 		place := t.table.Place(id.PID, tid)
-		unread.add("system calls", place.Unread)
+		unread.Add("system calls", place.Unread)
 		return place
 	})
 	t.rates(sum, v)

@@ -158,11 +158,11 @@ func TestUnread(t *testing.T) {
 	must.Do(t, os.RemoveAll(filepath.Join(root, "pressure/io")))
 	evidencetest.WriteTree(t, root, map[string]string{"pressure/io/directory": ""})
 	check.Equal(t, len(unreadBy(t, newNode(root))["pressure/io"]) > 0, true, "a pressure that cannot be read")
-	u := unread{}
-	u.add("a", fs.ErrPermission)
-	u.add("b", fs.ErrNotExist)
-	u.add("c", nil)
-	if got := fmt.Sprint(u.drain(), u); got != "map[a:denied] map[]" {
+	u := proc.Unread{}
+	u.Add("a", fs.ErrPermission)
+	u.Add("b", fs.ErrNotExist)
+	u.Add("c", nil)
+	if got := fmt.Sprint(u.Drain(), u); got != "map[a:denied] map[]" {
 		t.Error(got)
 	}
 }

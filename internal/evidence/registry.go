@@ -117,6 +117,7 @@ func (r *Registry) newKubelet(o Options) []Source {
 		Calm:    4,
 		Timeout: 2 * time.Second,
 		Gather:  process.Sample,
+		Unread:  process.Unread,
 		Store:   func(e *facts.Evidence, v *facts.KubeletProcess) { e.KubeletProcess = v },
 	})
 	api := &kubelet.API{ProcFS: o.ProcFS, Process: process}

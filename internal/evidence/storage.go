@@ -43,9 +43,9 @@ type storage struct {
 	searched     time.Time
 	processes    []int // that were searched
 	dirs         []storageDir
-	mounts       int    // the most that a process's mount namespace has
-	unread       unread // by this sample
-	searchUnread unread // by the last search
+	mounts       int         // the most that a process's mount namespace has
+	unread       proc.Unread // by this sample
+	searchUnread proc.Unread // by the last search
 	files        proc.Files
 }
 
@@ -65,16 +65,16 @@ type storageDir struct {
 // mounted. Reading that, and statfs through /proc/PID/root, takes CAP_SYS_PTRACE: without it
 // the source reports what is denied.
 func newStorage(s *storage) *Watch[facts.Storage] {
-	s.unread = unread{}
-	s.searchUnread = unread{}
-	s.files = proc.NewFiles(s.unread.add)
+	s.unread = proc.Unread{}
+	s.searchUnread = proc.Unread{}
+	s.files = proc.NewFiles(s.unread.Add)
 	return NewWatch(Spec[facts.Storage]{
 		Name:     "storage",
 		Every:    4,
 		Timeout:  2 * time.Second,
 		Resample: (*facts.Storage).Unwritable,
 		Gather:   s.gather,
-		Unread:   s.unread.drain,
+		Unread:   s.unread.Drain,
 		Store:    func(e *facts.Evidence, v *facts.Storage) { e.Storage = v },
 	})
 }
@@ -105,7 +105,7 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 		case proc.Gone(err):
 			s.searched = time.Time{} // the process has ended
 		case errors.Is(err, fs.ErrPermission):
-			s.unread.add("file systems", err)
+			s.unread.Add("file systems", err)
 		default:
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (s *storage) search(ctx context.Context, pid int) {
 		return
 	}
 	mounts, err := s.table.Mounts(ctx, pid)
-	s.searchUnread.add("mount table", err)
+	s.searchUnread.Add("mount table", err)
 	s.mounts = max(s.mounts, len(mounts))
 	for _, m := range mounts {
 		s.recognize(p, mounts, m.Point+"/")
@@ -148,7 +148,7 @@ func (s *storage) search(ctx context.Context, pid int) {
 		s.recognize(p, mounts, target)
 		return ctx.Err() == nil
 	})
-	s.searchUnread.add("descriptors", err)
+	s.searchUnread.Add("descriptors", err)
 }
 
 // recognize adds the directory of a process in which a path shows it to keep its data.
@@ -175,7 +175,7 @@ func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
 		if !found {
 			var err error
 			seen, err = s.viewOf(ctx, d.namespace)
-			s.searchUnread.add("mount table", err)
+			s.searchUnread.Add("mount table", err)
 			if err != nil {
 				return
 			}

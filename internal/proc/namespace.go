@@ -9,24 +9,21 @@ import (
 func MountNamespace(procfs string, pid int) (string, error) { return Link(Path(procfs, pid, "ns/mnt")) }
 
 // SharesNamespace reports whether a process is in the namespace of another, of a kind such as
-// "net". Without CAP_SYS_PTRACE only the depth of the PID namespace is known.
-func SharesNamespace(procfs string, pid, peer int, kind string) bool {
-	a, errA := Link(Path(procfs, pid, "ns/"+kind))
-	b, errB := Link(Path(procfs, peer, "ns/"+kind))
-	if errA == nil && errB == nil {
-		return a == b
+// "net". The error is why one of the two could not be read.
+func SharesNamespace(procfs string, pid, peer int, kind string) (bool, error) {
+	own, err := Link(Path(procfs, pid, "ns/"+kind))
+	if err != nil {
+		return false, err
 	}
-	return pidDepth(procfs, pid) == pidDepth(procfs, peer)
+	other, err := Link(Path(procfs, peer, "ns/"+kind))
+	return own == other, err
 }
-
-// pidDepth is the number of pid namespaces that show a process; 0 where that is not known.
-func pidDepth(procfs string, pid int) int { return len(namespacePIDs(procfs, pid)) }
 
 // PIDIn returns the number of a process in the pid namespace of a peer, which names it so; 0 where
 // that is not known.
 func PIDIn(procfs string, pid, peer int) int {
 	numbers := namespacePIDs(procfs, pid)
-	depth := pidDepth(procfs, peer)
+	depth := len(namespacePIDs(procfs, peer))
 	if depth == 0 || depth > len(numbers) {
 		return 0
 	}

@@ -5,9 +5,11 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +58,11 @@ type Process struct {
 	sockets  sockets
 	unit     atomic.Pointer[string]
 	current  atomic.Pointer[settings] // known, for other sources
+	unread   proc.Unread              // by the last search
 }
+
+// Unread returns the proofs that the last search could not read and did without.
+func (k *Process) Unread() map[string]string { return maps.Clone(k.unread) }
 
 // Unit returns the systemd service that runs the kubelet, or ran the last one, without ".service";
 // "" while none has been seen in a service.
@@ -163,22 +169,33 @@ func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (pro
 	if err != nil {
 		return nil, nil, err
 	}
-	identifyFirst := sync.OnceValue(func() proc.Identity {
-		first, _ := k.Table.Identify(ctx, 1) // without it no process is proved
-		return first
-	})
+	identifyFirst := sync.OnceValues(func() (proc.Identity, error) { return k.Table.Identify(ctx, 1) })
+	k.unread = proc.Unread{}
+	k.unread.Add("processes", all.Unread)
 	for _, p := range all.ByPID {
-		if !family.NamedKubelet(p) || !proc.SharesNamespace(k.ProcFS, p.PID, peer, "net") {
+		if !family.NamedKubelet(p) {
 			continue
 		}
+		shares, err := proc.SharesNamespace(k.ProcFS, p.PID, peer, "net")
+		if err == nil && !shares {
+			continue
+		}
+		k.unread.Add("network namespace", err) // the other proofs decide
 		id, err := k.Table.Identify(ctx, p.PID)
 		if err != nil {
 			continue // it has ended, or is another one by now
 		}
-		answer := family.Kubelet(id, identifyFirst())
+		first, err := identifyFirst()
+		if err != nil {
+			return nil, nil, err // without it no process is proved
+		}
+		answer := family.Kubelet(id, first)
 		if !answer.Proven() {
 			doubt = fmt.Errorf("pid %d (%s) is not taken for the node's kubelet: %s", p.PID, plain.Text(p.Comm), answer.Refused)
 			continue
+		}
+		for _, part := range answer.Unproven {
+			k.unread.Add(string(part), id.Unread[part])
 		}
 		proved = append(proved, p)
 	}
@@ -300,7 +317,8 @@ var errEndpoint = errors.New("containerRuntimeEndpoint is not the path of a unix
 // certain is false where the kubelet's arguments cannot be read in time.
 func (f *Finder) read(ctx context.Context, found *Found) (set settings, certain bool) {
 	k := &f.kubelet
-	proved, doubt, _ := k.find(ctx, 1, 0) // without /proc there is no kubelet
+	proved, doubt, err := k.find(ctx, 1, 0)
+	doubt = cmp.Or(err, doubt)
 	if len(proved) == 0 {
 		if doubt != nil {
 			found.Searched = append(found.Searched, doubt.Error())

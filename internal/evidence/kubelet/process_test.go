@@ -32,6 +32,8 @@ func TestProcess(t *testing.T) {
 		{"k3s", "k3s-server", "net:[1]", "0::/\n", []string{"k3s", "server", "--container-runtime-endpoint", endpoint}, true, ""},
 		{"k3s beside another containerd", "k3s-agent", "net:[1]", "0::/\n", []string{"k3s", "agent"}, false, ""},
 		{"microk8s", "kubelite", "net:[1]", "0::/\n", []string{"kubelite"}, true, ""},
+		{"in a namespace that cannot be read", "kubelet", "", "0::/\n", []string{"kubelet", "--container-runtime-endpoint=" + endpoint}, true, ""},
+		{"a pod's, likewise", "kubelet", "", "0::/kubepods.slice/x\n", []string{"kubelet"}, false, "is a container's"},
 		{"no kubelet", "bash", "net:[1]", "0::/\n", []string{"bash"}, false, ""},
 	} {
 		root := t.TempDir()
@@ -45,6 +47,10 @@ func TestProcess(t *testing.T) {
 				dir + "/stat": evidencetest.StatLine(pid, comm, 'S', 1, 100), dir + "/cgroup": cgroup, dir + "/cmdline": line, dir + "/ns/x": "",
 				dir + "/status": rootStatus,
 			})
+			if netns == "" {
+				evidencetest.WriteTree(t, root, map[string]string{dir + "/ns/net": "no link"})
+				return
+			}
 			must.Do(t, os.Symlink(netns, root+"/"+dir+"/ns/net"))
 		}
 		write(1, "systemd", "net:[1]", "0::/\n", nil)
@@ -57,6 +63,8 @@ func TestProcess(t *testing.T) {
 			if tt.found != (err == nil && v.PID == 9) || !tt.found && !doubted && !errors.Is(err, ErrNone) {
 				t.Errorf("%s, runtime %d: %+v, %v", tt.name, runtime, v, err)
 			}
+			unread := k.Unread()["network namespace"]
+			check.Equal(t, unread != "", tt.netns == "", "%s, runtime %d: network namespace %q", tt.name, runtime, unread)
 			service := ""
 			if tt.cgroup == "0::/system.slice/kubelet.service\n" {
 				service = "kubelet"
