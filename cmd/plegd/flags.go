@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -172,22 +173,12 @@ func usageCode(cmd *cobra.Command, args []string) int {
 // typedOutput returns the value of the last -o or --output among the words that were typed, or
 // of its variable. The error may be in a flag before it, so the flags have not been parsed.
 func typedOutput(args []string) string {
-	format := os.Getenv(envName("output"))
-	for i, arg := range args {
-		longValue, isLong := strings.CutPrefix(arg, "--output=")
-		short, isShort := strings.CutPrefix(arg, "-o")
-		switch {
-		case arg == "-o" || arg == "--output":
-			if i+1 < len(args) {
-				format = args[i+1]
-			}
-		case isLong:
-			format = longValue
-		case isShort:
-			format = strings.TrimPrefix(short, "=")
-		}
-	}
-	return format
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.SetOutput(io.Discard)
+	format := flags.StringP("output", "o", os.Getenv(envName("output")), "")
+	_ = flags.Parse(args) // of what cannot be parsed nothing is known
+	return *format
 }
 
 // setUsage makes every wrong flag and argument of cmd and of the commands below

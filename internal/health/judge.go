@@ -193,16 +193,16 @@ func matchRow(r *Reason, sets []*signals) *facts.Active {
 type findings struct {
 	problem  bool        // a reason that is more than information
 	critical facts.Layer // the lowest layer that has a critical reason, 0 for none
-	network  bool        // NetworkNotReady, which is a rule of the kubelet by itself
+	reported bool        // a reason that the runtime reports itself
 }
 
 func findingsOf(active []facts.Active) findings {
 	out := findings{problem: hasReason(active)}
 	for _, a := range active {
-		layer := reasonOf(a.ID).Layer
-		out.network = out.network || a.ID == NetworkNotReady
-		if a.Severity == facts.SeverityCritical && (out.critical == 0 || layer < out.critical) {
-			out.critical = layer
+		r := reasonOf(a.ID)
+		out.reported = out.reported || r.Reported
+		if a.Severity == facts.SeverityCritical && (out.critical == 0 || r.Layer < out.critical) {
+			out.critical = r.Layer
 		}
 	}
 	return out
@@ -250,7 +250,8 @@ func CloserLook(v *facts.Verdict) bool {
 		return v.State != facts.StateHealthy
 	}
 	return slices.ContainsFunc(v.Active, func(a facts.Active) bool {
-		return a.Severity != facts.SeverityInfo && !reasonOf(a.ID).Gradual && a.ID != NetworkNotReady
+		r := reasonOf(a.ID)
+		return a.Severity != facts.SeverityInfo && !r.Gradual && !r.Reported
 	})
 }
 

@@ -81,6 +81,9 @@ type Reason struct {
 	// Gradual is true for a reason that grows over hours and shows in every list: sampling the
 	// node more often adds nothing.
 	Gradual bool
+	// Reported is true for a reason that the runtime reports in its Status: the kubelet's rule fails by it without a
+	// further cause, and samples of the node add nothing.
+	Reported bool
 	// Event is true for a reason that happens once and passes: that it matches again later is no flicker.
 	Event bool
 	Page

@@ -196,7 +196,7 @@ func unknown(s *signals, named findings) lines {
 	hangs := s.lists == listsHang && s.age(s.hungSince) >= unknownAfter
 	relistsFail := hangs || s.relistsFailFor() >= unknownAfter
 	rulesFail := !s.starting && !s.kubelet.NodeReady
-	if relistsFail && unexplained || rulesFail && named.critical == 0 && !named.network {
+	if relistsFail && unexplained || rulesFail && named.critical == 0 && !named.reported {
 		return s.callEvidence()
 	}
 	return nil

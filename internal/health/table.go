@@ -107,7 +107,7 @@ var table = withPages([]Reason{
 		Reads: callSources,
 	},
 	{
-		ID: NetworkNotReady, Layer: LayerPods, Severity: facts.SeverityWarning,
+		ID: NetworkNotReady, Layer: LayerPods, Severity: facts.SeverityWarning, Reported: true,
 		Match: networkNotReady, CriticalWhile: (*signals).networkLost,
 	},
 	{ID: SystemBusStalled, Layer: LayerPods, Severity: facts.SeverityCritical, Match: busStalled},

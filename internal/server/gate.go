@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -62,8 +61,6 @@ type gateConn struct {
 	gate   *gate
 	client netip.Prefix
 	first  []byte // read already
-
-	requests atomic.Int64
 
 	// Below gate.mu.
 	active    bool      // a request is being answered
@@ -253,11 +250,6 @@ func (g *gate) state(conn net.Conn, state http.ConnState) {
 		c.active = active
 		c.changedAt = time.Now()
 	}
-}
-
-// context adds a connection to the context of its requests. It is a http.Server's ConnContext.
-func (g *gate) context(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, gated(conn))
 }
 
 // gated returns the gate's own connection of one that it has accepted.

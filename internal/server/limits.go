@@ -21,15 +21,9 @@ const (
 	// waits for its answer: a client that asks again at once cannot take all CPU time.
 	refusalDelay = 300 * time.Millisecond
 	// maxStreams is the number of requests at a time on one HTTP/2 connection.
-	maxStreams = 4
-	// maxConnRequests is the number of requests after which a connection is closed, so that
-	// pipelined requests cannot occupy plegd.
-	maxConnRequests = 50
-	maxLimiters     = 256 // clients whose rate is remembered
+	maxStreams  = 4
+	maxLimiters = 256 // clients whose rate is remembered
 )
-
-// connKey is the key of a request's connection in its context.
-type connKey struct{}
 
 // limits bounds the requests of each client that is not trusted.
 type limits struct {
@@ -65,12 +59,4 @@ func (l *limits) slow(r *http.Request) bool {
 	}
 	bounded.Sleep(r.Context(), refusalDelay)
 	return true
-}
-
-// closeSpent closes the connection after this response if it has served enough requests.
-func closeSpent(w http.ResponseWriter, r *http.Request) {
-	c, ok := r.Context().Value(connKey{}).(*gateConn)
-	if ok && c != nil && c.requests.Add(1) >= maxConnRequests {
-		w.Header().Set("Connection", "close")
-	}
 }

@@ -152,7 +152,6 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) error {
 	}
 	g := newGate(l, s.web.current, s.refused, s.log)
 	server.ConnState = g.state
-	server.ConnContext = g.context
 	var accepting sync.WaitGroup
 	accepting.Go(func() { g.run(ctx) })
 	defer accepting.Wait()

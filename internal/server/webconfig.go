@@ -172,7 +172,6 @@ func (f *webFile) guard(next http.Handler, trusted Access, log *zap.Logger) http
 	limit := &limits{trusted: trusted}
 	log = sampled(log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		closeSpent(w, r)
 		switch r.URL.Path {
 		case view.PathHealthy, view.PathReady, view.PathHealthz:
 			limit.slow(r)

@@ -159,7 +159,7 @@ func TestBrief(t *testing.T) {
 		}},
 		"many of each":           {many, Screen, []string{"Culprit ", "Predicted ", "Evidence ", " more)", "Chain ", "<== culprit", "Next ", "First step ", "More "}},
 		"a low screen":           {many, 14, []string{"Culprit ", "Predicted ", "Evidence ", "Chain ", "Next ", "First step "}},
-		"unhealthy":              {viewtest.Unhealthy(), Screen, []string{"UNHEALTHY: RuntimeUnresponsive", "Predicted  not managing pods", "Message    [container runtime is down", "Evidence   list_podsandbox unanswered", "First step ", "Restart?   Maybe: not if", "Missing    queue: reading sock_diag", "Kubelet "}},
+		"unhealthy":              {viewtest.Unhealthy(), Screen, []string{"UNHEALTHY: RuntimeUnresponsive", "Predicted  not managing pods", "Message    [container runtime is down", "Evidence   list_podsandbox unanswered", "First step ", "Restart?   Maybe: not if", "Missing    storage: statfs", "Kubelet "}},
 		"a chain without an end": {open, Screen, []string{"Last link ", "Chain ", "No further: its shim cannot be read (denied).", "Next "}},
 		"healthy":                {viewtest.Healthy(), Screen, []string{"HEALTHY: All is well", "Predicted  managing pods; the API shows Ready", "Kubelet "}},
 		"starting":               {viewtest.Starting(), Screen, []string{"STARTING: Starting", "Predicted  none yet", "Next "}},
