@@ -141,6 +141,10 @@ func TestDockerSockets(t *testing.T) {
 		},
 		{"not a unix socket", "cri-dockerd", "cri-dockerd --docker-endpoint tcp://host:1", "python3 --containerd /c.sock", "", "/a", "/default", "", nil, ""},
 		{
+			"a node with a pid namespace of its own", "cri-dockerd", "cri-dockerd --docker-endpoint=unix:///b.sock", "dockerd --containerd=/c.sock",
+			"", "/a", "/b.sock", "/c.sock", map[string]string{"1/ns/pid": "pid:[1]", "7/ns/pid": "pid:[2]", "8/ns/pid": "pid:[2]"}, "",
+		},
+		{
 			"another user's cri-dockerd", "cri-dockerd", "cri-dockerd --docker-endpoint=unix:///b.sock", "", "", "/a", "", "",
 			map[string]string{"7/status": "Uid:\t1000\t1000\t1000\t1000\nNSpid:\t7\n"}, "pid 7 is not taken for cri-dockerd: it runs as uid 1000",
 		},

@@ -135,11 +135,8 @@ func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func
 // Shim answers whether a process is a shim or conmon of the runtime: it has the runtime's user,
 // root outside of tests, and is in its user and pid namespace. Its name and its parent are known.
 func Shim(p, runtime proc.Identity) Answer {
-	if err := p.Unread[proc.ProofUser]; err != nil {
-		return unproved(err)
-	}
-	if !slices.Equal(p.UIDs, runtime.UIDs) {
-		return refused("it runs as uid %d, and the runtime does not", lowestUser(p.UIDs))
+	if answer := sameUser(p, runtime); !answer.Proven() {
+		return answer
 	}
 	if differ(p.UserNS, runtime.UserNS) {
 		return refused("it is in another user namespace than the runtime")
@@ -150,11 +147,25 @@ func Shim(p, runtime proc.Identity) Answer {
 	return Answer{Unproven: unproven(p, proc.ProofUserNS, proc.ProofPIDNS)}
 }
 
+func sameUser(p, runtime proc.Identity) Answer {
+	if err := p.Unread[proc.ProofUser]; err != nil {
+		return unproved(err)
+	}
+	if !slices.Equal(p.UIDs, runtime.UIDs) {
+		return refused("it runs as uid %d, and the runtime does not", lowestUser(p.UIDs))
+	}
+	return Answer{}
+}
+
 // Hop answers whether a process is the daemon that it is named after, behind its owner: of the same user
-// and namespaces, of the executable of that name on the node's file systems, and in no container. The
+// and namespaces, but for the first one, as a node in a container has its own; of the executable of that name on the node's file systems, and in no container. The
 // executable and its mounts are done without where the kernel denies them.
 func Hop(p, owner proc.Identity) Answer {
-	answer := Shim(p, owner)
+	prove := Shim
+	if owner.PID == 1 {
+		prove = sameUser
+	}
+	answer := prove(p, owner)
 	if !answer.Proven() {
 		return answer
 	}
