@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -255,6 +256,26 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("--%s has no help text", f.Name)
 		}
 	})
+	page, err := os.ReadFile("../../docs/operating.md")
+	must.Do(t, err)
+	documented := regexp.MustCompile("(?m)^\\| `--([a-z.-]+)` \\| `([A-Z_]+)` \\| ([^|]*)\\|").FindAllStringSubmatch(string(page), -1)
+	rows := map[string]string{}
+	for _, row := range documented {
+		check.Equal(t, row[2], envName(row[1]), "docs/operating.md, --%s: variable", row[1])
+		rows[row[1]] = strings.TrimSpace(row[3])
+	}
+	fs.VisitAll(func(f *pflag.Flag) {
+		given, ok := rows[f.Name]
+		want := strings.Trim(f.DefValue, "[]")
+		if length, err := time.ParseDuration(given); err == nil {
+			given = length.String()
+		}
+		if !ok && f.Name != "help" || given != want && f.Name != "state-dir" {
+			t.Errorf("docs/operating.md has %t, --%s with default %q; it is %q", ok, f.Name, given, want)
+		}
+		delete(rows, f.Name)
+	})
+	check.Equal(t, len(rows), 0, "flags in docs/operating.md that are none: %v", rows)
 	must.Do(t, fs.Parse([]string{"--relist-threshold=2m"}))
 	must.Do(t, fromEnvironment(fs, lookup))
 	for flag, want := range map[string]string{
@@ -264,7 +285,7 @@ func TestEnvironment(t *testing.T) {
 		check.Equal(t, fs.Lookup(flag).Value.String(), want, "%s", flag)
 	}
 	env["PLEGD_RPC_TIMEOUT"] = "long"
-	err := fromEnvironment(newRunCommand().Flags(), lookup)
+	err = fromEnvironment(newRunCommand().Flags(), lookup)
 	if err == nil || !strings.Contains(err.Error(), "PLEGD_RPC_TIMEOUT") || !strings.Contains(err.Error(), `"long"`) {
 		t.Errorf("a wrong variable: %v", err)
 	}

@@ -75,6 +75,7 @@ func TestWrites(t *testing.T) {
 			{facts.StateDegraded, "B", 8 * time.Second, 1},
 			{facts.StateDegraded, "C", 2 * time.Second, 2},
 			{facts.StateDegraded, "C D", 9 * time.Second, 2},
+			{facts.StateDegraded, "C D", 2 * time.Second, 3}, // 11 s after the change
 			{facts.StateDegraded, "C D", time.Minute, 3},
 			{facts.StateDegraded, "D", time.Second, 4},
 			{facts.StateHealthy, "", time.Second, 5},

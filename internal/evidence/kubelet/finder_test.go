@@ -190,6 +190,11 @@ func TestFinderFindsNothing(t *testing.T) {
 		check.Contains(t, all, want, "searched")
 	}
 
+	page, err := os.ReadFile("../../../docs/operating.md")
+	must.Do(t, err)
+	listed := strings.NewReplacer(" (k3s, RKE2)", "").Replace(string(page))
+	check.Contains(t, listed, "serves `runtime.v1`: "+strings.Join(usualSockets, ", ")+".", "docs/operating.md")
+
 	// On an empty node it says the usual places, and nothing that is not there.
 	got, _ = newFixture(t).find()
 	if !slices.Equal(got.Searched, usualSockets) {
