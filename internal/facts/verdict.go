@@ -90,6 +90,7 @@ type Active struct {
 	Severity Severity  `json:"severity"`
 	Since    time.Time `json:"since,omitzero"`
 	Seen     time.Time `json:"seen,omitzero"` // when its evidence was last true
+	Held     bool      `json:"held,omitzero"` // its evidence was missing in this judgement
 	// Missed is how long its evidence has been missing in between: one that flickers is kept for longer.
 	Missed   time.Duration `json:"missed_seconds,omitzero"`
 	Hop      string        `json:"hop,omitzero"` // as of Verdict

@@ -266,7 +266,7 @@ func activated(s *signals, r *Reason, evidence lines) *facts.Active {
 	a.Since = earlier.Since
 	a.Missed = earlier.Missed
 	gap := s.age(earlier.Seen)
-	if gap > minGap && !r.Gradual && !r.Event {
+	if earlier.Held && gap > minGap && !r.Gradual && !r.Event {
 		a.Missed += gap
 	}
 	return &a

@@ -154,17 +154,23 @@ func TestStarting(t *testing.T) {
 	}
 }
 
+// TestSinceIsKept: a reason that stands at each judgement is no reason that flickers, also where
+// these are seconds apart; it says so while its evidence is missing, and then ends.
 func TestSinceIsKept(t *testing.T) {
 	f := healthyFacts(t0)
 	f.Status.NetworkReady = nil
 	first := Judge(&f, t0, nil)
-	later := Judge(&f, t0.Add(time.Second), first)
+	later := Judge(&f, t0.Add(3*minGap), first)
 	if !later.Since.Equal(t0) || !later.Active[0].Since.Equal(t0) {
 		t.Errorf("state since %s, reason since %s; want both %s", later.Since, later.Active[0].Since, t0)
 	}
 	f.Status.NetworkReady = f.Status.RuntimeReady
+	held := Judge(&f, later.Active[0].Seen.Add(time.Second), later)
+	if later.Active[0].Held || held.Reason != NetworkNotReady || !held.Active[0].Held {
+		t.Errorf("held %v with its evidence, %q held %v without", later.Active[0].Held, held.Reason, held.Active[0].Held)
+	}
 	end := later.Active[0].Seen.Add(holdFor)
-	if well := Judge(&f, end, later); well.State != facts.StateHealthy || !well.Since.Equal(end) {
+	if well := Judge(&f, end, held); well.State != facts.StateHealthy || !well.Since.Equal(end) {
 		t.Errorf("%s since %s, want healthy since the change", well.State, well.Since)
 	}
 }

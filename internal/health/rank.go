@@ -61,7 +61,9 @@ func holdPrevious(active []facts.Active, s *signals) []facts.Active {
 	if replaced {
 		return active
 	}
-	return append(active, *primary)
+	held := *primary
+	held.Held = true
+	return append(active, held)
 }
 
 // holdTime is how long the reason stays after it last matched.

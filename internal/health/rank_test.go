@@ -89,13 +89,23 @@ func TestBlind(t *testing.T) {
 }
 
 // TestMissedEvidence: evidence that is missing for a moment lengthens the hold of a reason,
-// but not of an event: each start of the runtime is a new event.
+// but not of an event: each start of the runtime is a new event. Between two judgements
+// that both have seen the evidence nothing was missing, however far apart they are.
 func TestMissedEvidence(t *testing.T) {
 	now := t0.Add(time.Minute)
-	for id, want := range map[string]time.Duration{RuntimeListStall: 5 * time.Second, RuntimeStarting: 0} {
-		before := facts.Active{ID: id, Severity: facts.SeverityCritical, Since: t0, Seen: now.Add(-5 * time.Second)}
+	for _, tt := range []struct {
+		id   string
+		held bool
+		want time.Duration
+	}{
+		{id: RuntimeListStall, held: true, want: 5 * time.Second},
+		{id: RuntimeListStall},
+		{id: NetworkNotReady},
+		{id: RuntimeStarting, held: true},
+	} {
+		before := facts.Active{ID: tt.id, Severity: facts.SeverityCritical, Since: t0, Seen: now.Add(-5 * time.Second), Held: tt.held}
 		w := &signals{f: &facts.Facts{}, moment: now, previous: &facts.Verdict{Active: []facts.Active{before}}}
-		check.Equal(t, activated(w, reasonOf(id), nil).Missed, want, "%s: missed for", id)
+		check.Equal(t, activated(w, reasonOf(tt.id), nil).Missed, tt.want, "%s, held %v: missed for", tt.id, tt.held)
 	}
 }
 
