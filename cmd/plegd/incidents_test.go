@@ -204,8 +204,8 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// TestBundleTarget: a regular file is replaced with a word, also behind a link, and what is
-// none is written to and stays what it is.
+// TestBundleTarget: a regular file is replaced, also behind a link, which is reported; any other
+// file is written to and keeps its type.
 func TestBundleTarget(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")

@@ -74,6 +74,17 @@ type Chain struct {
 	Unknown string    `json:"unknown,omitzero"` // why it ends before the culprit, empty where it does not
 }
 
+// Finding is what an unfinished obligation towards the runtime, its shims or a hop behind it leads
+// to: bytes that nobody reads, a pipe that somebody else keeps open, a killed process that does not end.
+type Finding struct {
+	// Reason is the id of the reason that it proves.
+	Reason string `json:"reason"`
+	// Since is when the obligation was first seen, or when the process began that keeps it.
+	Since time.Time `json:"since,omitzero"`
+	// Chain begins with the process that waits, and ends with the culprit.
+	Chain Chain `json:"chain"`
+}
+
 // Culprit returns the last link; nil where the chain names nobody but the call.
 func (c *Chain) Culprit() *Link {
 	if c == nil || len(c.Links) == 0 || c.Links[len(c.Links)-1].Kind == KindCall {

@@ -63,6 +63,14 @@ type Listener struct {
 	OtherMounts bool `json:"other_mounts,omitzero"`
 }
 
+// Name says which process listens at the path.
+func (l *Listener) Name() string {
+	if l.PID == 0 {
+		return "a process in another pid namespace"
+	}
+	return ProcessName(l.PID, l.Comm, l.Command, l.Unit)
+}
+
 // Children are the processes that the runtime leaves its work to.
 type Children struct {
 	At    time.Time `json:"at,omitzero"`

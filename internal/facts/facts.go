@@ -40,6 +40,16 @@ type Facts struct {
 	Events *Events       `json:"events,omitzero"` // nil where plegd does not listen to them
 }
 
+// CRIPlugin is the state of containerd's CRI plugin, asked for when the server on the socket
+// does not serve runtime.v1.
+type CRIPlugin struct {
+	At time.Time `json:"at,omitzero"`
+	// Error is why the plugin was not loaded, as containerd reports it; "" for none.
+	Error string `json:"error,omitzero"`
+	// Absent is true where containerd has no such plugin: its configuration disables it.
+	Absent bool `json:"absent,omitzero"`
+}
+
 // Pods counts the pods and containers of the last successful relist.
 type Pods struct {
 	Running    int            `json:"running"`              // pods with a running sandbox

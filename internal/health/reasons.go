@@ -74,7 +74,7 @@ type Reason struct {
 	// CausedBy are the reasons that take this one's place as the primary one once the chain of waiting proves them.
 	CausedBy []string
 	// Reads are the sources of evidence without which this reason, or its cause, may be another one: the evidence
-	// names what they could not read.
+	// lists the parts that they could not read.
 	Reads []string
 	// OnHops is true where the reason holds for each hop of the CRI call path, not for the runtime alone.
 	OnHops bool

@@ -8,7 +8,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-// TestRows: what is active, the primary reason first, and what the evidence has and has not, where one fact
+// TestRows checks the active reasons, the primary one first, and their evidence where one fact
 // decides: a sample that is older than another one, a number just below its limit.
 func TestRows(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second

@@ -11,7 +11,7 @@ import (
 // Page is the text of a reason: the front matter of its page, then the page by heading. Next and
 // Steps may hold words such as {pid}: see Generic. Its JSON is what reasons -o json prints.
 type Page struct {
-	// Cause states what is wrong, and NextLine what to do, in one line each of at most 128 bytes,
+	// Cause states the fault, and NextLine the next step, in one line each of at most 128 bytes,
 	// without any name from the node: alerts have them.
 	Cause    string `json:"cause"`
 	NextLine string `json:"next_line"`

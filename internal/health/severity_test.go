@@ -8,7 +8,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 )
 
-// TestSeverity: what explains slowness pages only where calls are late, and what is no fault by itself never does.
+// TestSeverity: a cause of slowness pages only if calls are late; a condition that is no fault alone never does.
 func TestSeverity(t *testing.T) {
 	lists := func(d time.Duration, change func(*facts.Facts)) func(*facts.Facts) {
 		return func(f *facts.Facts) {

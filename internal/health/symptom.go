@@ -18,7 +18,7 @@ func faultBegan(last *facts.Symptom, a *facts.Active) time.Time {
 // is about, or else a call that is suspected to hang. last is the symptom found before, zero for
 // none: a call that is suspected, and then hangs, is one fault. ok is false without a symptom.
 func FindSymptom(f *facts.Facts, v *facts.Verdict, moment time.Time, last facts.Symptom) (found facts.Symptom, ok bool) {
-	s := &signals{f: f, moment: moment} // what follows reads the facts alone
+	s := &signals{f: f, moment: moment} // the functions below read the facts alone
 	found = s.hangingCall(v, &last)
 	if found.Operation != "" {
 		return found, true

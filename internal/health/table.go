@@ -3,7 +3,7 @@ package health
 import "github.com/plegd/plegd/internal/facts"
 
 // table is every reason that plegd can name. Its order decides between reasons of the same severity and layer. A row
-// states what the reason is, then its rules, then what it needs and how it relates to other reasons.
+// has the reason, then its rules, then its needs and its relations to other reasons.
 var table = withPages([]Reason{
 	{
 		ID: RuntimeFrozen, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,

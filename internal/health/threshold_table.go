@@ -12,7 +12,7 @@ import (
 
 // Threshold is a number with which the rules of a reason compare an observation.
 type Threshold struct {
-	What   string `json:"what"` // what is compared, and how
+	What   string `json:"what"` // the compared quantity, and the comparison
 	Value  string `json:"value"`
 	Source string `json:"source,omitempty"` // "" for a number that was chosen: the tested faults and quiet cases hold with it
 }

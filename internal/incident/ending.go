@@ -16,7 +16,7 @@ const (
 	lowShare = 20
 )
 
-// Sighting is what is seen of a process when an incident ends.
+// Sighting is the state of a process at the end of an incident.
 type Sighting struct {
 	Known bool // whether the process could be looked for
 	Alive bool
@@ -34,7 +34,7 @@ func sampled(e *facts.Evidence, end time.Time) bool {
 		(cgroup == nil || cgroup.At.After(end))
 }
 
-// ending collects what changed when an incident ended, one sentence for a subject.
+// ending collects the changes at the end of an incident, one sentence for a subject.
 type ending struct {
 	end       time.Time // of the incident
 	sentences []string

@@ -17,7 +17,7 @@ import (
 
 const (
 	// maxWebConns is the number of open connections per address, and maxClientConns that of one
-	// client. A connection beyond it closes another one that is older than its grace time.
+	// client. A connection beyond it closes another connection that is older than its grace time.
 	maxWebConns    = 48
 	maxClientConns = 32
 	// silentGrace is the time in which a client can make its request. 130 connections a second of
@@ -261,7 +261,7 @@ func gated(conn net.Conn) *gateConn {
 	return c
 }
 
-// Read returns the first byte, which has been read already, and then what follows.
+// Read returns the first byte, which has been read already, and then the rest.
 func (c *gateConn) Read(p []byte) (int, error) {
 	if len(c.first) > 0 && len(p) > 0 {
 		n := copy(p, c.first)

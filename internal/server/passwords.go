@@ -12,9 +12,8 @@ import (
 )
 
 const (
-	maxPasswordQueue = 8    // clients that wait for a check; further ones are refused
-	maxKnownRight    = 64   // passwords that are remembered
-	maxKnownWrong    = 1024 // passwords that are remembered
+	maxPasswordQueue = 8  // clients that wait for a check; further ones are refused
+	maxKnownRight    = 64 // passwords that are remembered
 )
 
 // unknownUserHash is compared for a user that does not exist, so that the time of an answer does
@@ -27,14 +26,13 @@ var (
 )
 
 // passwords checks passwords. One bcrypt comparison takes 50 ms or more of CPU time on purpose,
-// so one runs at a time, each client waits for at most one, and results are remembered.
+// so one runs at a time, each client waits for at most one, and right passwords are remembered.
 type passwords struct {
 	comparing chan struct{} // has a value while a comparison runs
 
 	mu      sync.Mutex
 	waiting map[netip.Prefix]bool
 	right   map[[sha256.Size]byte]bool
-	wrong   map[[sha256.Size]byte]bool
 }
 
 // credentials are a client's. The hash is the configured one, empty for an unknown user.
@@ -45,7 +43,6 @@ func newPasswords() *passwords {
 		comparing: make(chan struct{}, 1),
 		waiting:   map[netip.Prefix]bool{},
 		right:     map[[sha256.Size]byte]bool{},
-		wrong:     map[[sha256.Size]byte]bool{},
 	}
 }
 
@@ -54,9 +51,8 @@ func (p *passwords) check(ctx context.Context, client netip.Prefix, c credential
 	key := c.key()
 	p.mu.Lock()
 	right := p.right[key]
-	wrong := p.wrong[key]
 	busy := p.waiting[client] || len(p.waiting) >= maxPasswordQueue
-	ask := !right && !wrong && !busy
+	ask := !right && !busy
 	if ask {
 		p.waiting[client] = true
 	}
@@ -64,8 +60,6 @@ func (p *passwords) check(ctx context.Context, client netip.Prefix, c credential
 	switch {
 	case right:
 		return nil
-	case wrong:
-		return errWrongPassword
 	case busy:
 		return errPasswordsBusy
 	}
@@ -81,12 +75,8 @@ func (p *passwords) check(ctx context.Context, client netip.Prefix, c credential
 	}
 	err := c.compare()
 	<-p.comparing
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if err == nil {
-		remember(p.right, key, maxKnownRight)
-	} else {
-		remember(p.wrong, key, maxKnownWrong)
+		p.remember(key)
 	}
 	return err
 }
@@ -115,10 +105,12 @@ func (c credentials) compare() error {
 	return nil
 }
 
-// remember adds a key to a set, which is emptied first if it is full.
-func remember(set map[[sha256.Size]byte]bool, key [sha256.Size]byte, limit int) {
-	if len(set) >= limit {
-		clear(set)
+// remember adds the key of a right password. All are forgotten first if there are too many.
+func (p *passwords) remember(key [sha256.Size]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.right) >= maxKnownRight {
+		clear(p.right)
 	}
-	set[key] = true
+	p.right[key] = true
 }

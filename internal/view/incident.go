@@ -133,7 +133,7 @@ func ending(one *incident.Incident) []Row {
 	return rows
 }
 
-// reasonEnding says when a reason was last over, and what was observed then; empty if the record
+// reasonEnding says when a reason last ended, and the observation of that moment; empty if the record
 // does not show it.
 func reasonEnding(one *incident.Incident, id string) string {
 	active := false

@@ -213,7 +213,7 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// TestStepsRepeatNoNext: a step says nothing that Next has said.
+// TestStepsRepeatNoNext: no step repeats Next.
 func TestStepsRepeatNoNext(t *testing.T) {
 	got := withoutNext([]string{
 		"`kill -CONT 13` if it was stopped. Ending it ends its pod.", "`kill -CONT 13`.", "`ps -p 13`, then `kill -CONT 13`.", "Call the owner.",
