@@ -105,7 +105,7 @@ func (l *lockGroup) inside(g *Goroutine) *candidate {
 	var best *candidate
 	for i, f := range g.Frames {
 		evidence, weak := l.shows(f)
-		if evidence == "" {
+		if evidence == "" || g.forwards(i, l.first().owner) {
 			continue
 		}
 		if weak == "" {
@@ -116,6 +116,18 @@ func (l *lockGroup) inside(g *Goroutine) *candidate {
 		}
 	}
 	return best
+}
+
+// forwards reports whether the frame number i, whose arguments are hidden, only calls a method of the
+// same type, and that with another value than the owner: as RLock of a lock file calls its lock.
+func (g *Goroutine) forwards(i int, owner uint64) bool {
+	f := &g.Frames[i]
+	if i == 0 || len(f.Args) > 0 || !f.Hidden || owner == 0 {
+		return false
+	}
+	inner := &g.Frames[i-1]
+	sameType := f.Receiver() != "" && inner.Receiver() == f.Receiver()
+	return sameType && len(inner.Args) > 0 && !inner.Args[0].Stale && inner.Args[0].Value != owner
 }
 
 // shows returns how a frame shows that its goroutine may hold the mutex, "" if it does not,

@@ -55,12 +55,37 @@ func TestDumps(t *testing.T) {
 		}},
 		{"crio-nri-stopped.txt", 0, []string{"RunPodSandbox for less than 1 min, waits for an NRI plugin (RunPodSandbox)", "0 contended locks"}},
 		{"dockerd-cp.txt", 0, []string{"holder not proven", "getContainersArchive for less than 1 min, waits for its client to read"}},
+		{"containerd-1.6-shim-in-update.txt", 406, []string{
+			"2 wait for the lock of container.(*statusStorage), the longest for less than 1 min: ContainerStatus x1, ListContainers x1",
+		}},
+		{"containerd-1.6-frozen-disk.txt", 0, []string{
+			"2 wait for the lock of bbolt.(*DB)", "RunPodSandbox for less than 1 min, in the system call pwrite in bbolt.(*Tx).write",
+		}},
+		{"containerd-2.4-update-hangs.txt", 470, []string{
+			"UpdateContainerResources for less than 1 min, waits for the lock of container.(*statusStorage), held by UpdateContainerResources",
+		}},
+		{"containerd-2.4-cni-reload.txt", 0, []string{"Status for less than 1 min, waits for the lock of go-cni.(*libcni)", "may belong to anything"}},
+		{"crio-frozen-root.txt", 153, []string{
+			"holder not proven: no goroutine shows", "it alone is in lockfile.(*LockFile).RecordWrite with the same value 0x1dcace1d8240",
+		}},
+		{"crio-storage-lock.txt", 0, []string{"RunPodSandbox for less than 1 min, in the system call fcntlflock in rawfilelock.lockHandle"}},
+		{"crio-kill-hangs.txt", 0, []string{"2 wait for the lock of oci.(*Container)", "may belong to anything"}},
+		{"crio-update-hangs.txt", 0, []string{
+			"3 goroutines may hold it", "UpdateContainerResources for less than 1 min, waits for a program that it has started",
+		}},
+		{"crio-cni-hangs.txt", 0, []string{"RunPodSandbox for less than 1 min, waits for a CNI plugin (addNetwork)"}},
+		{"dockerd-26.1-create-hangs.txt", 0, []string{"postContainersStart for less than 1 min, waits for its call to containerd (Create)"}},
+		{"dockerd-26.1-delete-hangs.txt", 0, []string{"3 wait for a lock in container.(*State).GetPID, the longest for less than 1 min: deleteContainers x1"}},
+		{"dockerd-26.1-shim-stopped.txt", 0, []string{"5 wait for a lock in container.(*State).IsRunning", "waits for its call to containerd (Kill)"}},
+		{"containerd-1.7-shim-stopped.txt", 0, []string{"Tasks.Kill for less than 1 min, waits for its call to a shim (Kill)"}},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			r := Analyse(readDump(t, tt.file))
 			holder := 0
-			if len(r.Locks) > 0 && r.Locks[0].Holder != nil {
-				holder = r.Locks[0].Holder.Goroutine
+			for _, l := range r.Locks {
+				if l.Holder != nil {
+					holder = l.Holder.Goroutine
+				}
 			}
 			var text strings.Builder
 			must.Do(t, r.WriteText(&text))
