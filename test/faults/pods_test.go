@@ -27,10 +27,13 @@ import (
 // container.
 const sweptWithin = 5 * time.Second
 
+// stoppedWithin is how soon a stopped shim must be named for which no call waits.
+const stoppedWithin = 10 * time.Second
+
 // podFaults are those of shims, helpers and what a container waits for.
 var podFaults = []fault{
 	{
-		name: "shim stopped", want: health.ShimStuck, goal: 5 * time.Second,
+		name: "shim stopped", want: health.ShimStuck, goal: stoppedWithin,
 		make: func(b *bench) func() { return b.stopShims(1) },
 		steps: []pasted{
 			{holds: "ps -o pid", wantOf: func(b *bench) string { return fmt.Sprint(b.Shim(b.pods[0])) }},
