@@ -27,9 +27,9 @@ const (
 // childrenSource samples the processes to which the runtime leaves its work.
 type childrenSource struct {
 	*hop // the runtime
-	// socket returns the path by which shims are started for it. changes counts the relists
-	// that found a pod changed.
-	socket  func() string
+	// sockets returns the names of the paths by which shims are started for it. changes counts the
+	// relists that found a pod changed.
+	sockets func() []string
 	changes func() uint64
 
 	up      func() time.Duration
@@ -48,10 +48,6 @@ type childrenSource struct {
 
 // newChildren returns the source about shims, conmons and the runtime's helpers. It
 // needs no privilege.
-//
-// A shim counts when the runtime, or a process that the runtime descends from, is its
-// parent, and it proves to be one: shims are left to these when the process that started them
-// ends. So those of a runtime in a pod do not count, nor another user's.
 func newChildren(c *childrenSource) *Watch[facts.Children] {
 	c.up = proc.Uptime
 	c.unread = proc.Unread{}
@@ -136,13 +132,15 @@ func (c *childrenSource) alive(all []proc.Process) []proc.Process {
 func (c *childrenSource) findFamily(ctx context.Context) {
 	runtime := c.all.ByPID[c.runtime]
 	runtime.PID = c.runtime
-	c.findShims(ctx, runtime)
+	c.shims = c.members.Shims(ctx, c.all, c.runtime, c.sockets(), c.noteUser)
 	c.helpers = nil
 	parents := append(slices.Clone(c.shims), runtime)
 	for i := 0; i < len(parents); i++ { // a helper has helpers
 		parent := parents[i]
 		for _, s := range c.all.Children(parent.PID) {
-			if c.isProven(c.members.Helper(ctx, s, s, parent)) {
+			answer := c.members.Helper(ctx, s, s, parent)
+			c.noteUser(answer.Err)
+			if answer.Proven() {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
@@ -150,25 +148,8 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 	}
 }
 
-// findShims finds the runtime's shims among the children of the runtime and its ancestors.
-func (c *childrenSource) findShims(ctx context.Context, runtime proc.Process) {
-	sockets := spellings(c.socket())
-	c.shims = nil
-	for _, parent := range c.all.Ancestors(c.runtime) {
-		for _, s := range c.all.Children(parent) {
-			isShim := family.NamedShim(s) && s.PID != c.runtime
-			if isShim && family.Serves(runtime.Comm, sockets, s.Comm, c.table.Args(s.ID())) && c.isProven(c.members.Shim(ctx, s, c.runtime)) {
-				c.shims = append(c.shims, s)
-			}
-		}
-	}
-}
-
-// isProven reports whether an answer is that a process belongs to the runtime.
-func (c *childrenSource) isProven(answer family.Answer) bool {
-	c.unread.Add("users of shims", answer.Err)
-	return answer.Proven()
-}
+// noteUser notes that the user of a shim or helper could not be read.
+func (c *childrenSource) noteUser(err error) { c.unread.Add("users of shims", err) }
 
 // stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
 type stuckShim struct {

@@ -26,8 +26,8 @@ const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
 	c := &childrenSource{
-		hop:    &hop{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), process: processWith(proc.Process{PID: 0})},
-		socket: at(""), changes: func() uint64 { return 0 },
+		hop:     &hop{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), process: processWith(proc.Process{PID: 0})},
+		sockets: namesOf(""), changes: func() uint64 { return 0 },
 	}
 	newChildren(c)
 	c.process = processWith(proc.Process{PID: pid})
@@ -162,7 +162,7 @@ func TestForeignShim(t *testing.T) {
 		"dockerd on the same containerd": {7, socket, []int{14}, nil, "ghi"},
 	} {
 		c := childrenOf(root, "testdata/none", tt.runtime)
-		c.socket = at(tt.socket)
+		c.sockets = namesOf(tt.socket)
 		for range 3 { // settled or not
 			v := gatherChildren(t, c)
 			if got := pidsOf(v.Stuck); !slices.Equal(got, tt.stuck) || v.Shims != len(tt.stuck) || len(got) > 0 && v.Stuck[0].Sandbox != tt.sandboxes {
@@ -198,7 +198,7 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 			process(t, root, 60, 1, "containerd-shim", tt.state, "/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-address", socket)
 			evidencetest.WriteTree(t, root, map[string]string{"60/cgroup": tt.line("/a")})
 			w := childrenOf(root, sys, 5)
-			w.socket = at(socket)
+			w.sockets = namesOf(socket)
 			w.up = func() time.Duration { return fixtureUp }
 			for runtime, want := range map[string]bool{"/a": false, "/b": true} {
 				evidencetest.WriteTree(t, root, map[string]string{"5/cgroup": tt.line(runtime)})
@@ -226,7 +226,7 @@ func TestShimAwaitsExec(t *testing.T) {
 			"60/task/60/wchan": channel,
 		})
 		w := childrenOf(root, t.TempDir(), 5)
-		w.socket = at(socket)
+		w.sockets = namesOf(socket)
 		w.up = func() time.Duration { return fixtureUp }
 		gatherChildren(t, w)
 		v := gatherChildren(t, w)
@@ -251,7 +251,7 @@ func TestChildrenSearch(t *testing.T) {
 		shim(60, 'S')
 		changes, calm := uint64(0), true
 		w := childrenOf(root, t.TempDir(), 5)
-		w.socket, w.changes, w.calm = at(socket), func() uint64 { return changes }, func() bool { return calm }
+		w.sockets, w.changes, w.calm = namesOf(socket), func() uint64 { return changes }, func() bool { return calm }
 		expect := func(what string, shims, stuck int) {
 			t.Helper()
 			v, err := w.gather(t.Context())

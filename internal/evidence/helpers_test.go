@@ -11,6 +11,16 @@ func never() bool { return false }
 
 func at(path string) func() string { return func() string { return path } }
 
+// namesOf returns the names of a socket, none of an unknown one.
+func namesOf(path string) func() []string {
+	return func() []string {
+		if path == "" {
+			return nil
+		}
+		return spellings(path)
+	}
+}
+
 // needUnixDiag skips where the kernel has no unix_diag.
 func needUnixDiag(tb testing.TB) {
 	tb.Helper()

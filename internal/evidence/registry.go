@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -57,8 +56,7 @@ func NewRegistry(o Options) *Registry {
 		newChildren(&childrenSource{
 			hop:     runtime,
 			changes: o.Changes,
-			// Shims are started by the socket of the last hop.
-			socket: func() string { return cmp.Or(containerd.path(), runtime.path()) },
+			sockets: r.Sockets,
 		}),
 		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: r.Table, pids: r.PIDs, isCalm: runtime.isCalm}),
 		newNode(o.ProcFS),

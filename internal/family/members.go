@@ -38,6 +38,28 @@ func (m *Members) Shim(ctx context.Context, p proc.Process, runtime int) Answer 
 	return m.prove(ctx, p, runtime, Shim)
 }
 
+// Shims returns the shims and conmons of the runtime with a pid, which serves at sockets with these
+// names. The parent of a shim is the runtime, or a process that the runtime descends from: shims are
+// left to these when the process that started them ends. So those of a runtime in a pod do not
+// count, nor another user's. unread is called for one whose proof cannot be read.
+func (m *Members) Shims(ctx context.Context, all *proc.Processes, runtime int, sockets []string, unread func(error)) []proc.Process {
+	var shims []proc.Process
+	program := all.ByPID[runtime].Comm
+	for _, parent := range all.Ancestors(runtime) {
+		for _, p := range all.Children(parent) {
+			if p.PID == runtime || !NamedShim(p) || !Serves(program, sockets, p.Comm, m.table.Args(p.ID())) {
+				continue
+			}
+			answer := m.Shim(ctx, p, runtime)
+			unread(answer.Err)
+			if answer.Proven() {
+				shims = append(shims, p)
+			}
+		}
+	}
+	return shims
+}
+
 // Kubelet answers whether a process is a kubelet of the node.
 func (m *Members) Kubelet(ctx context.Context, p proc.Process) Answer {
 	return m.prove(ctx, p, 1, Kubelet)

@@ -18,7 +18,7 @@ import (
 //
 // A containerd may serve both the kubelet and dockerd.
 func Serves(runtime string, sockets []string, shim string, args []string) bool {
-	if sockets[0] == "" {
+	if len(sockets) == 0 {
 		return true // nothing to tell them apart by
 	}
 	crio := runtime == "crio" || path.Base(sockets[0]) == "crio.sock"

@@ -60,6 +60,10 @@ type Ledger struct {
 	owed    map[identity]*obligation
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
+	// shims are the shims and conmons of the runtime shimsOf in the table of processes family.
+	shims   map[int]proc.Process
+	shimsOf int
+	family  *proc.Processes
 	// opened are the sockets of the runtime, the hops behind it and their shims.
 	opened map[proc.ID]descriptors
 	ages   atomic.Pointer[map[string]time.Time]

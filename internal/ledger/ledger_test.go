@@ -20,6 +20,14 @@ type process struct {
 	exiting     bool
 	pending     string
 	uid         int
+	arguments   []string
+}
+
+const socket = "/run/containerd/containerd.sock"
+
+// shimOf are the arguments of a shim of the runtime at a socket.
+func shimOf(socket string) []string {
+	return []string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "abc", "-address", socket}
 }
 
 // node writes a /proc with a runtime, pid 10, a shim, pid 20, and processes of its container.
@@ -29,7 +37,7 @@ func node(t *testing.T, processes []process) string {
 	all := append([]process{
 		{pid: 1, comm: "systemd", state: 'S'},
 		{pid: 10, parent: 1, comm: "containerd", state: 'S'},
-		{pid: 20, parent: 1, comm: "containerd-shim", state: 'S'},
+		{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', arguments: shimOf(socket)},
 	}, processes...)
 	for _, p := range all {
 		line := evidencetest.StatLine(p.pid, p.comm, p.state, p.parent, 100)
@@ -48,6 +56,7 @@ func node(t *testing.T, processes []process) string {
 			fmt.Sprintf("%d/task/%d/syscall", p.pid, p.pid):   "202 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n",
 			fmt.Sprintf("%d/task/%d/wchan", p.pid, p.pid):     "rpc_wait_bit_killable",
 			fmt.Sprintf("%d/fd/.keep", p.pid):                 "",
+			fmt.Sprintf("%d/cmdline", p.pid):                  strings.Join(p.arguments, "\x00") + "\x00",
 		})
 	}
 	return root
@@ -72,7 +81,15 @@ func TestKilled(t *testing.T) {
 		}, 11 * time.Second, 32},
 		{"it ends in time", []process{{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none}}, 9 * time.Second, 0},
 		{"another user's shim", []process{
-			{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', uid: 1000},
+			{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', uid: 1000, arguments: shimOf(socket)},
+			{pid: 30, parent: 20, comm: "app", state: 'D', pending: kill},
+		}, time.Hour, 0},
+		{"another containerd's shim", []process{
+			{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', arguments: shimOf("/run/k3s/containerd/containerd.sock")},
+			{pid: 30, parent: 20, comm: "app", state: 'D', pending: kill},
+		}, time.Hour, 0},
+		{"the shim of dockerd on the same containerd", []process{
+			{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', arguments: append(shimOf(socket), "-namespace", "moby")},
 			{pid: 30, parent: 20, comm: "app", state: 'D', pending: kill},
 		}, time.Hour, 0},
 		{"somebody else's", []process{{pid: 30, parent: 1, comm: "app", state: 'D', pending: kill}}, time.Hour, 0},
@@ -80,8 +97,9 @@ func TestKilled(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			now := time.Now()
 			l := New(Options{
-				Table: proc.NewTable(node(t, tt.processes)), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} }, Sockets: func() []string { return nil },
-				Clock: func() time.Time { return now },
+				Table: proc.NewTable(node(t, tt.processes)), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
+				Sockets: func() []string { return []string{socket} },
+				Clock:   func() time.Time { return now },
 			})
 			l.Pass(t.Context())
 			now = now.Add(tt.later)

@@ -101,8 +101,9 @@ func (p *pass) resolvePipe(ctx context.Context, o *obligation, all *proc.Process
 	o.debtor = 0
 	for _, pid := range writers {
 		writer := all.ByPID[pid]
+		isShim := p.members.Shim(ctx, writer, p.pids[0]).Proven() // also of another runtime
 		switch {
-		case slices.Contains(p.pids, pid) || pid == 1 || p.isShim(ctx, writer):
+		case slices.Contains(p.pids, pid) || pid == 1 || isShim:
 			p.settle(o)
 			return
 		case p.descends(all, pid):

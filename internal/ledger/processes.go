@@ -38,17 +38,27 @@ func (p *pass) processes(ctx context.Context) {
 
 // ownerOf returns the shim that a process descends from, 0 for none.
 func (p *pass) ownerOf(ctx context.Context, all *proc.Processes, process proc.Process) int {
+	shims := p.shimsIn(ctx, all)
 	for _, pid := range all.Ancestors(process.PPID) {
-		if p.isShim(ctx, all.ByPID[pid]) {
+		if _, ok := shims[pid]; ok {
 			return pid
 		}
 	}
 	return 0
 }
 
-// isShim reports whether a process is a shim or conmon of the runtime.
-func (p *pass) isShim(ctx context.Context, process proc.Process) bool {
-	return p.members.Shim(ctx, process, p.pids[0]).Proven()
+// shimsIn returns the shims and conmons of the runtime.
+func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Process {
+	if p.family == all && p.shimsOf == p.pids[0] {
+		return p.shims
+	}
+	p.family = all
+	p.shimsOf = p.pids[0]
+	p.shims = map[int]proc.Process{}
+	for _, shim := range p.members.Shims(ctx, all, p.pids[0], p.serving, func(error) {}) {
+		p.shims[shim.PID] = shim
+	}
+	return p.shims
 }
 
 // isDying reports whether a process is ending, or has a SIGKILL that it does not get to.

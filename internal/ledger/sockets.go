@@ -178,10 +178,7 @@ func (f *owners) read(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for pid, shim := range all.ByPID {
-		if !f.isShim(ctx, shim) {
-			continue
-		}
+	for pid, shim := range f.shimsIn(ctx, all) {
 		count, _ := proc.CountFDs(f.Table.ProcFS, pid) // one that is gone has none
 		last, ok := known[shim.ID()]
 		if !ok || last.count != count {
