@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -31,6 +32,11 @@ var storageMarks = []struct{ comm, mark, use string }{
 	{"dockerd", "/volumes/metadata.db", "root"},
 	{"crio", "/overlay-containers/", "state"},
 	{"crio", "/overlay/", "root"}, // the directory itself is a mount, too
+}
+
+// storageFlags are flags of processes that name a directory in which they keep data, with its default.
+var storageFlags = []struct{ comm, flag, otherwise string }{
+	{"cri-dockerd", "cri-dockerd-root-directory", "/var/lib/cri-dockerd"},
 }
 
 // storage is the source about the file systems of the runtime's directories.
@@ -143,6 +149,12 @@ func (s *storage) search(ctx context.Context, pid int) {
 	s.mounts = max(s.mounts, len(mounts))
 	for _, m := range mounts {
 		s.recognize(p, mounts, m.Point+"/")
+	}
+	for _, f := range storageFlags {
+		if f.comm == p.Comm {
+			dir := cmp.Or(proc.ArgValue(s.table.Args(p.ID()), f.flag), f.otherwise)
+			s.dirs = append(s.dirs, s.dirOn(mounts, dir, "root", pid))
+		}
 	}
 	err = proc.EachFD(s.procfs, pid, func(_ int, target string) bool {
 		s.recognize(p, mounts, target)

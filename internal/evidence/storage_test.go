@@ -12,6 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
 )
@@ -91,26 +92,33 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestStorageCRIO finds CRI-O's directories by its mounts. The mounts of a process
-// with another name are not its own.
-func TestStorageCRIO(t *testing.T) {
+// TestStorageDirectories finds CRI-O's directories by its mounts, and cri-dockerd's by its arguments. The
+// mounts of a process with another name are not its own.
+func TestStorageDirectories(t *testing.T) {
 	mounts := `501 500 0:40 /overlay /data/overlay rw - tmpfs tmpfs rw
 502 500 0:41 / /data/overlay/be02/merged rw - overlay overlay rw,lowerdir=/data/overlay/l/A
 503 500 0:42 / /state/overlay-containers/7491/userdata/shm rw - tmpfs shm rw
 `
-	for comm, want := range map[string]int{"crio": 2, "containerd": 0} {
-		procfs, sysfs := storageTree(t, comm, mounts)
+	for _, tt := range []struct{ comm, args, want string }{
+		{"crio", "", "/data root, /state state, "},
+		{"containerd", "", ""},
+		{"cri-dockerd", "--cri-dockerd-root-directory=/data", "/data root, "},
+		{"cri-dockerd", "", "/var/lib/cri-dockerd root, "},
+	} {
+		procfs, sysfs := storageTree(t, tt.comm, mounts)
+		evidencetest.WriteTree(t, procfs, map[string]string{
+			"1000/cmdline": tt.comm + "\x00" + tt.args + "\x00", "1000/root/var/lib/cri-dockerd/sandbox/x": "",
+		})
 		s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return []int{1000} }, isCalm: never}
 		v, err := s.gather(t.Context())
-		if want == 0 {
-			if !errors.Is(err, ErrNoData) {
-				t.Errorf("%s: %+v, %v", comm, v, err)
+		got := ""
+		if err == nil {
+			for _, f := range v.FileSystems {
+				got += f.Directory + " " + f.Use + ", "
 			}
-			continue
 		}
-		if err != nil || len(v.FileSystems) != 2 || v.FileSystems[0].Directory != "/data" || v.FileSystems[0].Use != "root" || v.FileSystems[1].Directory != "/state" {
-			t.Errorf("%s: %+v, %v", comm, v, err)
-		}
+		check.Equal(t, got, tt.want, "%s %s: %v", tt.comm, tt.args, err)
+		check.Equal(t, errors.Is(err, ErrNoData), tt.want == "", "%s: no directory: %v", tt.comm, err)
 	}
 }
 
