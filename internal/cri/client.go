@@ -75,8 +75,9 @@ type session struct {
 }
 
 func newSession(c *Client, path string) *session {
+	sandboxes := sandboxReader()
 	s := &session{
-		client: c, path: path, sandboxes: sandboxReader(), containers: containerReader(), trackers: map[string]*tracker{},
+		client: c, path: path, sandboxes: sandboxes, containers: containerReader(sandboxes), trackers: map[string]*tracker{},
 	}
 	s.arrivals.last.Store(&time.Time{})
 	for _, op := range Operations() {

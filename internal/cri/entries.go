@@ -23,7 +23,14 @@ const (
 
 func sandboxReader() *listReader { return newReader(5, sandboxOf) }
 
-func containerReader() *listReader { return newReader(8, containerOf) }
+// containerReader returns a reader of containers, whose sandboxes another one has read.
+func containerReader(sandboxes *listReader) *listReader {
+	return newReader(8, func(p *runtimeapi.Container) *Entry {
+		e := containerOf(p)
+		sandboxes.share(e)
+		return e
+	})
+}
 
 func sandboxOf(p *runtimeapi.PodSandbox) *Entry {
 	m := p.GetMetadata()

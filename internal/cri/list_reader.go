@@ -74,6 +74,30 @@ func newReader[M any, P interface {
 	}}
 }
 
+// share replaces the texts that a container has in common with its sandbox by those of the
+// sandbox, so that they are kept once.
+func (r *listReader) share(container *Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.items[container.SandboxID]
+	if known == nil {
+		return
+	}
+	sandbox := known.value
+	container.SandboxID = sandbox.ID
+	container.PodUID = kept(container.PodUID, sandbox.PodUID)
+	container.PodName = kept(container.PodName, sandbox.PodName)
+	container.PodNamespace = kept(container.PodNamespace, sandbox.PodNamespace)
+}
+
+// kept returns the known one of two equal texts, else the text: equal ones take memory once.
+func kept(text, known string) string {
+	if text == known {
+		return known
+	}
+	return text
+}
+
 func (r *listReader) lastList() []*Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,8 +254,8 @@ func (r *listReader) item(raw []byte) error {
 	}
 	r.values = append(r.values, value)
 	r.changed = true
-	if end := r.prefix(raw); end > 0 && len(id) > 0 && len(id) <= maxName {
-		r.items[string(id)] = &listItem{
+	if end := r.prefix(raw); end > 0 && len(id) > 0 && value.ID == string(id) { // whole, and kept once
+		r.items[value.ID] = &listItem{
 			value: value, round: r.round, hash: hash(raw[:end]), end: uint32(end), size: uint32(len(raw)),
 		}
 	}

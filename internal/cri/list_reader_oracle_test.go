@@ -33,7 +33,7 @@ func sandboxKind() listKind {
 }
 
 func containerKind() listKind {
-	return listKind{containerReader, func(b []byte) (out []Entry, err error) {
+	return listKind{func() *listReader { return containerReader(sandboxReader()) }, func(b []byte) (out []Entry, err error) {
 		var m runtimeapi.ListContainersResponse
 		err = proto.Unmarshal(b, &m)
 		for _, p := range m.Containers {

@@ -82,7 +82,7 @@ func (c *Client) PodLists(ctx context.Context, uid string) (sandboxes, container
 		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector},
 	}, nil)
 	if err == nil {
-		containers, err = s.list(ctx, OpListContainers, containerReader(), &runtimeapi.ListContainersRequest{
+		containers, err = s.list(ctx, OpListContainers, containerReader(s.sandboxes), &runtimeapi.ListContainersRequest{
 			Filter: &runtimeapi.ContainerFilter{LabelSelector: selector},
 		}, nil)
 	}
