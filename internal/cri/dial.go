@@ -47,8 +47,15 @@ type DialResult struct {
 // DialPath returns a dial of the unix socket at path, for Options.Dial.
 func DialPath(path string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", path)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		// A connect(2) to a stream socket that does not block is made, refused, or finds the queue full.
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		if err != nil {
+			return nil, err // not a *net.UnixConn that is nil
+		}
+		return conn, nil
 	}
 }
 

@@ -28,7 +28,7 @@ const (
 	stateFile     = "last-seen.json"
 	maxStateBytes = 64 << 10
 
-	saveEvery = 10 * time.Second
+	saveEvery = 30 * time.Second
 	// faultSaveEvery is the time between two saves while a fault stands: a plegd that is killed continues with it.
 	faultSaveEvery = 2 * time.Second
 	// stateTimeout limits reading and locking at the start, saveTimeout one save, and

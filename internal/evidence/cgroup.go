@@ -51,7 +51,7 @@ func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[facts.Cgroup] 
 	return NewWatch(Spec[facts.Cgroup]{
 		Name:    name,
 		Every:   1,
-		Calm:    4,
+		Calm:    8,
 		Timeout: 500 * time.Millisecond,
 		Gather:  c.gather,
 		Unread:  c.unread.Drain,

@@ -226,7 +226,7 @@ func (c *childrenSource) awaitsExec(pid, tid int) bool {
 }
 
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that
-// sleeps without waiting for work; "" for none.
+// sleeps without waiting for work, which is not looked for in the steady state; "" for none.
 func (c *childrenSource) stuckThread(pid int) (string, int) {
 	all, err := proc.Threads(c.procfs, pid, maxShimThreads)
 	c.unread.Add("shim threads", err)
@@ -234,7 +234,7 @@ func (c *childrenSource) stuckThread(pid int) (string, int) {
 		if t.State == 'D' && !c.awaitsExec(pid, t.PID) {
 			return "D", t.PID
 		}
-		if t.State != 'S' {
+		if t.State != 'S' || c.isCalm() { // where it sleeps matters once something is late
 			continue
 		}
 		place := c.table.Place(pid, t.PID)

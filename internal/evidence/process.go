@@ -65,7 +65,7 @@ func newProcess(h *hop) *Process {
 	p.Watch = NewWatch(Spec[facts.Process]{
 		Name:     h.prefix + "process",
 		Every:    1,
-		Calm:     4,
+		Calm:     8,
 		Timeout:  500 * time.Millisecond,
 		Gather:   p.gather,
 		Unread:   p.unread.Drain,

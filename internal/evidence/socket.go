@@ -163,7 +163,7 @@ func newListener(h *hop) *Watch[facts.Listener] {
 	return NewWatch(Spec[facts.Listener]{
 		Name:    h.prefix + "listener",
 		Every:   1,
-		Calm:    2,
+		Calm:    8,
 		Timeout: 2 * time.Second,
 		Gather:  (&listenerSource{hop: h}).gather,
 		Store:   func(e *facts.Evidence, v *facts.Listener) { e.Listener = v },

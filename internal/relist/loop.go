@@ -118,9 +118,9 @@ func (l *Loop) Run(ctx context.Context) error {
 
 // wait waits for the next relist. Meanwhile it relists the pods that events hint at.
 func (l *Loop) wait(ctx context.Context) {
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
 	if l.Snapshot().Evented {
+		waiting, cancel := context.WithCancel(ctx)
+		defer cancel()
 		l.diagnose(ctx, waiting, nil)
 	}
 	began := time.Now()
