@@ -18,6 +18,7 @@ import (
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/kubelet"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -91,7 +92,7 @@ func (h *history) run() {
 	if v.State != facts.StateHealthy || !v.NodeReady || v.NotReadyIn != nil || v.ReadyIn != nil {
 		h.t.Errorf("60 s after the last disturbance: %s %s, node Ready %t, NotReady in %v, Ready in %v", v.State, v.Reason, v.NodeReady, v.NotReadyIn, v.ReadyIn)
 	}
-	h.noFalseNotReady()
+	h.noContradiction()
 	if h.t.Failed() {
 		h.t.Logf("the API changed at %v: %s", h.kubelet.changes(), strings.Join(h.log, ", "))
 	}
@@ -137,19 +138,36 @@ func (h *history) restartRuntime() {
 	restart(h.w)
 }
 
-// noFalseNotReady: NotReady is certain only while the API shows it, or within 0.3 s of that. A kubelet may see the end of
-// a fault up to 2 s before plegd does.
-func (h *history) noFalseNotReady() {
+func (h *history) noContradiction() {
 	api := h.kubelet.changes()
 	for _, s := range h.samples {
-		notReady, next := conditionAt(api, s.At)
-		soon := !next.IsZero() && next.Sub(s.At) < 300*time.Millisecond
-		was, _ := conditionAt(api, s.At.Add(-2*time.Second))
-		if s.Facts.NodeStatus.State == "not ready" && !notReady && !soon && !was {
-			h.t.Errorf("%s: NotReady is certain while the API shows Ready: %s %s", s.At.Format("4:05.00"), s.Verdict.State, s.Verdict.KubeletMessage)
+		if text := contradiction(api, &s); text != "" {
+			h.t.Errorf("%s: %s: %s %s", s.At.Format("4:05.00"), text, s.Verdict.State, s.Verdict.KubeletMessage)
 			return
 		}
 	}
+}
+
+// contradiction returns what a snapshot states as certain although the API shows the opposite, and has for long enough:
+// a kubelet may see the end of a fault up to 2 s before plegd does, and its begin a period of Status. What the API shows
+// within 0.3 s counts.
+func contradiction(api []time.Time, s *facts.Snapshot) string {
+	notReady, next := conditionAt(api, s.At)
+	soon := !next.IsZero() && next.Sub(s.At) < 300*time.Millisecond
+	wasNotReady, _ := conditionAt(api, s.At.Add(-2*time.Second))
+	lasts, _ := conditionAt(api, s.At.Add(-kubelet.StatusPeriod-time.Second))
+	if soon || s.Verdict.State == facts.StateStarting {
+		return ""
+	}
+	certain := s.Facts.NodeStatus.NotReady || !s.Verdict.NodeReady
+	open := s.Verdict.NotReadyIn != nil || s.Verdict.ReadyIn != nil
+	switch {
+	case !notReady && !wasNotReady && certain:
+		return "NotReady is certain while the API shows Ready"
+	case notReady && lasts && !certain && !open:
+		return "Ready is certain while the API shows NotReady"
+	}
+	return ""
 }
 
 // days: go test ./internal/daemon -run TestWeek -days 7 -timeout 2h.

@@ -75,7 +75,7 @@ type Predicted struct {
 	RulesOK bool `json:"rules_ok"`
 	// RulesFailIn is the time until that ends if nothing changes; nil if no failure is predicted.
 	RulesFailIn *time.Duration `json:"rules_fail_in_seconds,omitzero"`
-	// NodeReady is the Ready condition as the API has it now; while it may be either, as it was.
+	// NodeReady is false while the API certainly shows NotReady or Unknown; ReadyIn is set while it may.
 	NodeReady bool `json:"node_ready"`
 	// These bound the time until the API shows Ready again, where it may not although the rules hold.
 	ReadyIn       *time.Duration `json:"ready_in_seconds,omitzero"`

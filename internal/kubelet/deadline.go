@@ -10,6 +10,10 @@ import (
 // reliableGap is how long plegd may have been away until restored times count no longer.
 const reliableGap = 10 * time.Second
 
+// statusAskedAgain is the age of the last good Status by which plegd has repeated a call that failed: one that fails
+// every second time does not count down.
+const statusAskedAgain = StatusPeriod + 1250*time.Millisecond
+
 // Starting reports whether there is no success yet, and no kubelet rule has timed out yet.
 func Starting(f *facts.Facts, t time.Time, seen Observations) bool {
 	m := &moment{Observations: seen, f: f, t: t} // no rule is asked
@@ -112,5 +116,6 @@ func (m *moment) statusRuleCounts() bool {
 	if m.age(cmp.Or(m.f.Status.LastGood, m.f.Started)) > StatusLate || m.StatusWillFail || !StatusFailsSince(m.f).IsZero() {
 		return true
 	}
-	return m.StatusAlone || m.relistTrouble() && (m.StatusFails || m.Unreachable)
+	failsStill := m.age(m.f.Status.LastGood) > statusAskedAgain
+	return m.StatusAlone && failsStill || m.relistTrouble() && (m.StatusFails || m.Unreachable)
 }

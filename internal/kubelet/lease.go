@@ -53,7 +53,7 @@ func (s State) public() string {
 	switch s {
 	case Unobserved:
 		return "unobserved"
-	case Falling, Recovering, Unsettled, Silent, Returning:
+	case Falling, Unsettled, Silent:
 		return "pending"
 	case Ready, NotReady, Unknown:
 		return string(s)

@@ -119,7 +119,8 @@ func (m *Model) followStart(current *moment) {
 	case status.LastErr.TimedOut() || current.unanswered(status.InFlightSince, StatusHangAfter):
 		m.updates.first = m.firstUpdate(answered, limit, startupLoops*limit+startupTakes)
 	case !current.HungSince.IsZero():
-		m.updates.first = m.firstUpdate(current.HungSince.After(m.started), limit, limit+startupTakes)
+		listed := current.f.Relist.LastSeen.After(m.started) // the call that hangs may be the second one
+		m.updates.first = m.firstUpdate(listed, limit, limit+startupTakes)
 	default:
 		m.updates.first = exactly(current.t).plus(0, startupTakes)
 		if status.LastGood.After(m.started.Add(startupTakes)) {
@@ -176,7 +177,7 @@ func (m *Model) followKubelet(s *step) {
 // nextMessage returns the condition's message. While Version hangs, no update writes another one before the next ends.
 func (m *Model) nextMessage(s *step) message {
 	switch {
-	case m.state != NotReady && m.state != Recovering:
+	case m.state != NotReady:
 		return message{}
 	case s.holds(), m.written.text != "" && m.updates.hangs() && s.t.Before(m.written.rewritten):
 		return m.written

@@ -188,28 +188,28 @@ func TestModel(t *testing.T) {
 			{0, "", nil, 0, "Ready"}, {5, "A", nil, 0, "Ready, NotReady 5.0 to 16.2"}, {6, "A", nil, 0, "Ready, NotReady 6.0 to 16.2"},
 			// The kubelet may have called Status a period later.
 			{16.3, "A", nil, 0, "Ready, NotReady 16.3 to 21.2"},
-			{21.3, "A", nil, 0, "NotReady A"}, {22, "B", nil, 0, "NotReady B"}, {25, "", nil, 0, "NotReady B, Ready 25.0 to 36.2"},
-			{31, "", nil, 15, "NotReady B, Ready 31.0 to 36.2"}, {36.2, "", nil, 0, "Ready"}, // Status was late
-			{40, "A", nil, 0, "Ready, NotReady 40.0 to 51.2"}, {40.5, "A", nil, 0, "Ready, NotReady 40.5 to 51.2"},
-			{41, "", nil, 0, "Ready, Ready 41.0 to 52.2"}, {45, "", nil, 34, "Ready, NotReady 63.2 to 75.2"}, {52.3, "", nil, 0, "Ready"},
-			{60, "A", nil, 0, "Ready, NotReady 60.0 to 71.2"}, {60.1, "", nil, 0, "Ready"},
+			{21.3, "A", nil, 0, "NotReady A"}, {22, "B", nil, 0, "NotReady B"}, {25, "", nil, 0, "Ready, Ready 25.0 to 41.2"},
+			{31, "", nil, 15, "Ready, NotReady 44.2 to 56.2, Ready 31.0 to 41.2"}, {41.2, "", nil, 0, "Ready"}, // Status was late
+			{50, "A", nil, 0, "Ready, NotReady 50.0 to 61.2"}, {50.5, "A", nil, 0, "Ready, NotReady 50.5 to 61.2"},
+			{51, "", nil, 0, "Ready, Ready 51.0 to 67.2"}, {55, "", nil, 44, "Ready, NotReady 73.2 to 85.2, Ready 55.0 to 67.2"}, {67.3, "", nil, 0, "Ready"},
+			{70, "A", nil, 0, "Ready, NotReady 70.0 to 81.2"}, {70.1, "", nil, 0, "Ready, Ready 70.1 to 86.3"},
 		},
 		"Version hangs": {
-			{0, "A", nil, 0, "Ready, NotReady 0.0 to 11.2"}, {17, "A", nil, 0, "NotReady A"}, {20, "", nil, 0, "NotReady A, Ready 20.0 to 31.2"},
+			{0, "A", nil, 0, "Ready, NotReady 0.0 to 11.2"}, {17, "A", nil, 0, "NotReady A"}, {20, "", nil, 0, "Ready, Ready 20.0 to 36.2"},
 			{60, "", nil, 0, "Ready"}, {75, "", hangs72, 0, "Ready"}, {76, "B", hangs72, 0, "Ready, NotReady 190.7 to 202.7"},
 			{77, "B", hangs72, 0, "Ready, NotReady 190.7 to 202.7"}, {78, "", hangs72, 0, "Ready"}, {79, "B", hangs72, 0, "Ready, NotReady 190.7 to 202.7"},
 			{195, "B", hangs72, 0, "Ready, NotReady 195.0 to 202.7"}, {202.8, "B", hangs72, 0, "NotReady B"}, {210, "C", hangs72, 0, "NotReady B"},
-			{340, "C", hangs72, 0, "NotReady C"}, {350, "", nil, 0, "NotReady C, Ready 350.0 to 361.2"}, {361.3, "", nil, 0, "Ready"},
+			{340, "C", hangs72, 0, "NotReady C"}, {350, "", nil, 0, "Ready, Ready 350.0 to 366.2"}, {366.3, "", nil, 0, "Ready"},
 		},
-		"the rules fail while it hangs, for 2 s": {{0, "", hung, 0, "Ready"}, {6, "A", hung, 0, "Ready, NotReady 6.0 to 136.7"}, {7, "A", hung, 0, "Ready, NotReady 7.0 to 136.7"}, {8, "", hung, 0, "Ready, Ready 8.0 to 138.7"}, {20, "", nil, 0, "Ready, Ready 20.0 to 31.2"}, {32, "", nil, 0, "Ready"}},
+		"the rules fail while it hangs, for 2 s": {{0, "", hung, 0, "Ready"}, {6, "A", hung, 0, "Ready, NotReady 6.0 to 136.7"}, {7, "A", hung, 0, "Ready, NotReady 7.0 to 136.7"}, {8, "", hung, 0, "Ready, Ready 8.0 to 143.7"}, {20, "", nil, 0, "Ready, Ready 20.0 to 31.2"}, {32, "", nil, 0, "Ready"}},
 		"Version hung before plegd began":        {{0, "", hung, 0, "Ready"}, {6, "A", hung, 0, "Ready, NotReady 6.0 to 136.7"}, {137, "A", hung, 0, "NotReady A"}},
 		"Version was never called":               {{0, "", &facts.VersionCheck{}, 0, "Ready"}, {6, "A", &facts.VersionCheck{}, 0, "Ready, NotReady 6.0 to 17.2"}, {30, "A", &facts.VersionCheck{}, 0, "Ready, NotReady 30.0 to 41.2"}},
 		"Version is answered, and Status": {
 			{0, "", nil, 0, "Ready"}, {33, "", hangs2, 1, "Ready, NotReady 120.7 to 132.7"}, {33.1, "", nil, 1, "Ready, NotReady 33.1 to 44.3"},
-			{33.2, "", nil, 0, "Ready, Ready 33.2 to 44.4"},
+			{33.2, "", nil, 0, "Ready, Ready 33.2 to 49.4"},
 		},
 		"Status is answered, and Version": {
-			{0, "", nil, 0, "Ready"}, {33, "", hangs2, 1, "Ready, NotReady 120.7 to 132.7"}, {33.1, "", hangs2, 0, "Ready"}, {33.2, "", nil, 0, "Ready, Ready 33.2 to 44.4"},
+			{0, "", nil, 0, "Ready"}, {33, "", hangs2, 1, "Ready, NotReady 120.7 to 132.7"}, {33.1, "", hangs2, 0, "Ready"}, {33.2, "", nil, 0, "Ready, Ready 33.2 to 49.3"},
 		},
 	} {
 		var writer kubelet.Model

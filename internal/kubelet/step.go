@@ -99,10 +99,16 @@ func (s *step) mute() bool {
 
 func (s *step) graceOver() bool         { return s.silent() && !s.t.Before(s.grace.latest) }
 func (s *step) answersAfterDoubt() bool { return s.answers() && s.model.doubt }
-func (s *step) holdsAndAnswers() bool   { return s.holds() && !s.lost() }
 
-// relistOpen reports whether the kubelet that relies on events may not have relisted since a hang.
-func (s *step) relistOpen() bool { return s.holdsAndAnswers() && s.t.Before(s.relistDue()) }
+// mayHaveReturned reports whether a kubelet that was silent answers, and an update of it may have ended since.
+func (s *step) mayHaveReturned() bool {
+	return s.answers() && !s.t.Before(s.readyWindow().earliest)
+}
+
+// mayBeReady reports whether an update may have found the rules holding.
+func (s *step) mayBeReady() bool {
+	return s.holds() && !s.lost() && !s.t.Before(s.readyWindow().earliest)
+}
 
 // holdsAfterDoubt reports whether nothing points to a failure, and an update may have found one before.
 func (s *step) holdsAfterDoubt() bool {
@@ -130,36 +136,19 @@ func (s *step) updatedSince(t time.Time) bool {
 	return t.IsZero() || s.age(t) >= s.model.updates.longest+writerSlack
 }
 
-func (s *step) writtenAfterReturn() bool { return s.holds() && s.updatedSince(s.model.back) }
-
-func (s *step) writtenReady() bool {
-	return s.holds() && !s.t.Before(s.readyWindow().latest)
-}
-
-// failsBeforeUpdate reports whether the rules fail again before an update can have found them holding.
-func (s *step) failsBeforeUpdate() bool {
-	return s.fails() && s.t.Before(s.model.updates.next(s.model.turnedBefore).earliest)
-}
-
-// readyWindow bounds the first update that finds the rules holding.
+// readyWindow bounds the first update that finds the rules holding. The kubelet may call Status a period after plegd,
+// and the first update of one that has just started may be too early.
 func (s *step) readyWindow() window {
-	holding := facts.Later(s.model.turned, s.model.back)
-	ready := s.model.updates.next(facts.Later(holding, s.wokeLate()))
-	ready.latest = facts.Later(ready.latest, facts.Plus(s.relistDue(), s.model.updates.longest+writerSlack))
-	return ready
+	returned := facts.Later(s.model.back, s.wokeLate())
+	earliest := facts.Later(s.model.turned, returned)
+	started := facts.Plus(s.model.updates.first.latest, writerSlack)
+	latest := facts.Later(facts.Plus(s.model.turned, StatusPeriod), facts.Later(returned, facts.Later(s.relistDue(), started)))
+	return window{earliest: s.model.updates.next(earliest).earliest, latest: s.model.updates.next(latest).latest}
 }
 
 // settledReady reports whether an update has certainly found the rules holding.
 func (s *step) settledReady() bool {
-	u := &s.model.updates
-	return !u.hangs() && s.updatedSince(s.unsettledSince())
-}
-
-// unsettledSince is when the last of what leaves an update's result open has ended.
-func (s *step) unsettledSince() time.Time {
-	answered := facts.Later(s.model.turned, s.model.updates.released)
-	returned := facts.Later(s.model.back, s.relistDue())
-	return facts.Later(answered, facts.Later(returned, s.wokeLate()))
+	return !s.model.updates.hangs() && !s.t.Before(s.readyWindow().latest)
 }
 
 // undecided reports whether the rules hold again since a hang ended at the same moment, or a pause has just ended that
@@ -169,10 +158,13 @@ func (s *step) undecided() bool {
 		return true
 	}
 	released := s.model.updates.released
+	if s.model.turned.Sub(s.model.turnedBefore) > startupTakes { // a kubelet that has just started may have waited for that
+		released = facts.Later(released, s.model.updates.first.earliest)
+	}
 	if s.fails() || s.model.turnedBefore.IsZero() || released.IsZero() || s.model.updates.hangs() {
 		return false
 	}
-	return s.model.turned.Sub(released).Abs() < releaseSettle && !s.updatedSince(s.unsettledSince())
+	return s.model.turned.Sub(released).Abs() < releaseSettle && s.t.Before(s.readyWindow().latest)
 }
 
 // wokeLate returns the end of a pause in which the node controller may have written Unknown, zero for none.
@@ -183,14 +175,15 @@ func (s *step) mayBeWritten() bool {
 	switch s.model.state {
 	case Ready:
 		return false
-	case Falling:
-		return s.t.After(s.failure.earliest) && !s.t.Before(s.update.earliest)
+	case Falling: // the kubelet may have called Status a period before plegd
+		failed := s.failure.plus(-StatusPeriod, 0)
+		return s.t.After(failed.earliest) && !s.t.Before(s.model.updates.finding(failed).earliest)
 	case Unobserved:
 		update := s.unobservedUpdate()
 		return !update.never() && !s.t.Before(update.earliest)
 	case Silent:
 		return !s.t.Before(s.grace.earliest)
-	case NotReady, Recovering, Unsettled, Unknown, Returning:
+	case NotReady, Unsettled, Unknown:
 		return true
 	}
 	return false
@@ -215,19 +208,16 @@ func (s *step) status() facts.NodeStatus {
 	case NotReady:
 		out.NotReady = true
 		out.Message = s.model.written.text
-	case Recovering:
-		out.NotReady = true
-		out.Message = s.model.written.text
-		s.turnsTrue(&out, s.readyWindow())
-	case Unsettled:
-		s.turnsTrue(&out, s.readyWindow())
-	case Unknown, Returning:
+	case Unknown:
 		out.NotReady = true
 		out.Unknown = true
 		out.Message = silentMessage
-		if s.answers() && s.holds() {
-			s.turnsTrue(&out, window{earliest: s.t, latest: s.model.back.Add(s.model.updates.longest + writerSlack)})
-		}
+	case Unsettled:
+		s.turnsFalse(&out, s.update)
+	}
+	returns := s.model.state == Unsettled || out.NotReady && s.holds() && s.answers()
+	if returns {
+		s.turnsTrue(&out, s.readyWindow())
 	}
 	return out
 }

@@ -15,16 +15,12 @@ const (
 	Falling State = "falling"
 	// NotReady: the condition is certainly False.
 	NotReady State = "not ready"
-	// Recovering: the condition is False, and turns True within a window.
-	Recovering State = "recovering"
-	// Unsettled: an update may have found the rules failing; one within a window finds them holding.
+	// Unsettled: the condition may be either; an update within a window finds the rules holding.
 	Unsettled State = "unsettled"
 	// Silent: the node controller writes Unknown within a window.
 	Silent State = "silent"
 	// Unknown: the node controller has certainly written Unknown.
 	Unknown State = "unknown"
-	// Returning: the kubelet answers again, and its first update within a window ends Unknown.
-	Returning State = "returning"
 )
 
 // transition is one row of the table.
@@ -39,7 +35,7 @@ type transition struct {
 // a state is the observation of the rows that leave it.
 var transitions = []transition{
 	{
-		states: []State{Ready, Falling, NotReady, Recovering, Unsettled, Silent, Unknown, Returning}, next: Unobserved,
+		states: []State{Ready, Falling, NotReady, Unsettled, Silent, Unknown}, next: Unobserved,
 		observation: "only plegd cannot reach the runtime", observed: (*step).unobserved,
 	},
 	{states: []State{Unobserved}, next: Falling, observation: "a rule fails, or will", observed: (*step).observedFailing},
@@ -50,25 +46,18 @@ var transitions = []transition{
 	{states: []State{Unobserved}, next: Ready, observation: "calls are answered and the rules hold", observed: (*step).observed},
 
 	{states: []State{Ready, Falling, Unsettled}, next: Silent, observation: "the kubelet is silent for longer than a restart takes", observed: (*step).lost},
-	{states: []State{Recovering}, next: NotReady, observation: "the kubelet is silent for longer than a restart takes", observed: (*step).lost},
 	{states: []State{Silent, NotReady}, next: Unknown, observation: "the node controller's grace has passed", observed: (*step).graceOver},
 	{states: []State{Silent}, next: Unsettled, observation: "the kubelet answers, after Unknown may have been written", observed: (*step).answersAfterDoubt},
 	{states: []State{Silent}, next: Ready, observation: "the kubelet answers", observed: (*step).answers},
-	{states: []State{Unknown}, next: Returning, observation: "the kubelet answers", observed: (*step).answers},
-	{states: []State{Returning}, next: Unknown, observation: "the kubelet is silent", observed: (*step).silent},
-	{states: []State{Returning}, next: NotReady, observation: "an update has found the rules failing", observed: (*step).writtenNotReady},
-	{states: []State{Returning}, next: Ready, observation: "an update has found the rules holding", observed: (*step).writtenAfterReturn},
+	{states: []State{Unknown}, next: Unsettled, observation: "the kubelet answers, and an update may have ended Unknown", observed: (*step).mayHaveReturned},
 
-	{states: []State{Ready, Unsettled}, next: Falling, observation: "a rule fails, or will", observed: (*step).points},
+	{states: []State{Ready}, next: Falling, observation: "a rule fails, or will", observed: (*step).points},
+	{states: []State{Unsettled}, next: Falling, observation: "a rule fails", observed: (*step).fails},
 	{states: []State{Ready}, next: Unsettled, observation: "a hang has just ended, or a long pause", observed: (*step).undecided},
 	{states: []State{Falling}, next: NotReady, observation: "an update has found the rules failing", observed: (*step).writtenNotReady},
 	{states: []State{Falling}, next: Unsettled, observation: "the rules hold, and an update may have found them failing", observed: (*step).holdsAfterDoubt},
 	{states: []State{Falling}, next: Ready, observation: "the rules hold", observed: (*step).pointsNowhere},
-	{states: []State{NotReady}, next: Unsettled, observation: "plegd's lists are answered, and the kubelet's relist is open", observed: (*step).relistOpen},
-	{states: []State{NotReady}, next: Recovering, observation: "the rules hold", observed: (*step).holdsAndAnswers},
-	{states: []State{Recovering}, next: NotReady, observation: "the rules fail before the next update", observed: (*step).failsBeforeUpdate},
-	{states: []State{Recovering}, next: Falling, observation: "the rules fail", observed: (*step).fails},
-	{states: []State{Recovering}, next: Ready, observation: "an update has found the rules holding", observed: (*step).writtenReady},
+	{states: []State{NotReady}, next: Unsettled, observation: "the rules hold, and an update may have found that", observed: (*step).mayBeReady},
 	{states: []State{Unsettled}, next: Ready, observation: "an update has found the rules holding", observed: (*step).settledReady},
 }
 

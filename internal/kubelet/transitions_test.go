@@ -9,7 +9,7 @@ import (
 	"github.com/plegd/plegd/internal/facts/factstest"
 )
 
-var states = []State{Unobserved, Ready, Falling, NotReady, Recovering, Unsettled, Silent, Unknown, Returning}
+var states = []State{Unobserved, Ready, Falling, NotReady, Unsettled, Silent, Unknown}
 
 // TestTransitions: each state but Ready ends while all is well, and no row leads back to where it comes from.
 func TestTransitions(t *testing.T) {

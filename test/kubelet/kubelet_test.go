@@ -120,7 +120,7 @@ func (l *lane) predict(place, run int) {
 	l.record(&record.Recording{
 		Scenario: s.name, Place: place, Run: run, Kubelet: l.version, Commit: os.Getenv(commitEnv), Date: time.Now(),
 		Runtime: runtimeName(s), LoopSilent: s.loopSilent, StatusRule: s.statusRule, WantMetrics: s.metrics, WantReady: s.wantReady, PredictedAfter: s.predicted, Deviation: s.deviation,
-		WantReason: s.wantReason, ReasonWithin: cmp.Or(s.reasonWithin, 15*second), GoneWithin: cmp.Or(s.goneWithin, 5*second), WindowLimit: s.window, Modelled: s.modelled,
+		WantReason: s.wantReason, ReasonWithin: cmp.Or(s.reasonWithin, 15*second), GoneWithin: cmp.Or(s.goneWithin, 5*second), Unknown: s.unknown,
 	})
 	l.Sleep(calm)
 	s.run(l)

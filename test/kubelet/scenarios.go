@@ -35,8 +35,7 @@ type scenario struct {
 	predicted  time.Duration
 	deviation  string
 	wantReason string
-	window     time.Duration
-	modelled   bool
+	unknown    time.Duration
 	// reasonWithin and goneWithin are 15 s and 5 s where they are 0.
 	reasonWithin, goneWithin time.Duration
 	// length is about how long it takes: the longest begin first.
@@ -55,13 +54,13 @@ const (
 	// that plegd predicts, and longer than the delay of a page.
 	hold = 40 * second
 
-	// startWindow is the width of a window that the time from a kubelet's start to its first relist widens, graceWindow
-	// that of one that the phases of lease and node controller do.
-	// statusWindow is that of one by the kubelet's own Status calls, unknownWindow that of a fault before plegd's start.
-	startWindow   = 19 * second
-	statusWindow  = 24 * second
-	unknownWindow = 3*minute + 13*second
-	graceWindow   = 28 * second
+	// startUnknown is the time from a kubelet's start to its first relist, leaseUnknown the phases of its lease and of the
+	// node controller, statusUnknown those of its Status calls and metrics. Of a fault before plegd's start all is unknown
+	// up to the kubelet's threshold.
+	startUnknown  = 6 * time.Second
+	leaseUnknown  = 15 * time.Second
+	statusUnknown = 11 * time.Second
+	faultUnknown  = 3 * minute
 )
 
 var scenarios = []scenario{
@@ -163,7 +162,7 @@ var scenarios = []scenario{
 	changing("ListContainers takes 70 s while pods change", "ListContainers=delay(70s)", order{Restart: 3}, 240*second),
 	lasting("EventedPLEG, ListContainers hangs for 280 s", "ListContainers=hang", 280*second, scenario{loopSilent: true, evented: true, minor: true}),
 	lasting("Status fails every second time", "Status="+strings.Repeat("1*error(Unknown: m)->1*off->", 40)+"off", 120*second,
-		scenario{metrics: true, statusRule: true, loopSilent: true, predicted: 22 * second, window: statusWindow}),
+		scenario{metrics: true, statusRule: true, loopSilent: true, predicted: 22 * second, unknown: statusUnknown}),
 	{
 		name: "plegd is restarted 40 s into SIGSTOP for 150 s", real: true, minor: true, loopSilent: true, length: 190 * second,
 		run: func(l *lane) {
@@ -178,7 +177,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "plegd starts 60 s into a list hang", loopSilent: true, predicted: 66 * second, window: unknownWindow, length: 260 * second,
+		name: "plegd starts 60 s into a list hang", loopSilent: true, predicted: 66 * second, unknown: faultUnknown, length: 260 * second,
 		run: func(l *lane) {
 			l.plegd.Kill()
 			lab.Must(l, os.RemoveAll(l.path("state")))
@@ -193,9 +192,9 @@ var scenarios = []scenario{
 		},
 	},
 	changing("ListContainers takes 70 s while pods end", "ListContainers=delay(70s)", order{End: 3}, 240*second),
-	failing("EventedPLEG, ListContainers hangs", "ListContainers=hang", 600*second, scenario{loopSilent: true, evented: true, modelled: true, window: startWindow}),
+	failing("EventedPLEG, ListContainers hangs", "ListContainers=hang", 600*second, scenario{loopSilent: true, evented: true, unknown: startUnknown}),
 	failing("EventedPLEG and metrics, ListContainers hangs", "ListContainers=hang", 600*second,
-		scenario{loopSilent: true, evented: true, metrics: true, minor: true, modelled: true, window: startWindow}),
+		scenario{loopSilent: true, evented: true, metrics: true, minor: true, unknown: startUnknown}),
 	{
 		name: "EventedPLEG, the runtime is restarted, ListContainers hangs", evented: true, loopSilent: true, length: 280 * second,
 		run: func(l *lane) {
@@ -225,7 +224,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "the API server cannot be reached", minor: true, loopSilent: true, wantReason: "KubeletDisconnected", window: graceWindow,
+		name: "the API server cannot be reached", minor: true, loopSilent: true, wantReason: "KubeletDisconnected", unknown: leaseUnknown,
 		predicted: 26 * second, reasonWithin: 26 * second, goneWithin: 20 * second, length: 140 * second,
 		run: func(l *lane) {
 			l.Fault()
@@ -237,7 +236,7 @@ var scenarios = []scenario{
 		},
 	},
 	{
-		name: "the kubelet without healthz is killed", healthzOff: true, loopSilent: true, wantReason: "KubeletDown", window: graceWindow,
+		name: "the kubelet without healthz is killed", healthzOff: true, loopSilent: true, wantReason: "KubeletDown", unknown: leaseUnknown,
 		predicted: 21 * second, reasonWithin: 20 * second, goneWithin: 15 * second, length: 120 * second,
 		run: func(l *lane) {
 			l.Fault()
@@ -311,7 +310,7 @@ func lasting(name, failpoints string, d time.Duration, s scenario) scenario {
 // kubelet's metrics.
 func changing(name, failpoints string, change order, d time.Duration) scenario {
 	return scenario{
-		name: name, minor: true, metrics: true, loopSilent: true, modelled: true, length: d + 70*second,
+		name: name, minor: true, metrics: true, loopSilent: true, length: d + 70*second,
 		predicted: 95 * second, // between two slow lists no call hangs
 		run: func(l *lane) {
 			l.Fault()

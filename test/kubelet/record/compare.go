@@ -23,12 +23,15 @@ const (
 	windowSlack = 500 * time.Millisecond
 	// insideShare is the share of the samples before the write whose window must
 	// hold it.
-	insideShare = 0.95
-	// phaseLimit is how far plegd's Ready may be from the API's: the kubelet's tick
-	// has a phase that nobody outside can know.
-	phaseLimit = 12500 * time.Millisecond
-	// releaseKnown is by when plegd knows that a kubelet's update that hung was
-	// released: it waits a second for both answers, and judges once a second.
+	insideShare = 0.99
+	// unknownLimit is the width of a window beyond what nothing on the node shows.
+	unknownLimit = 13 * time.Second
+	// messageLimit is how far from the API's NotReady plegd's message is compared.
+	messageLimit = 12500 * time.Millisecond
+	// endKnown is by when plegd must know what a kubelet knows: it lists, asks Status
+	// and judges once a second. releaseKnown is the same of an update that hung and
+	// was released: plegd waits a second for both answers.
+	endKnown     = 2 * time.Second
 	releaseKnown = 2500 * time.Millisecond
 )
 
@@ -90,7 +93,8 @@ func Compare(r *Recording) *Comparison {
 	c.Plegd = plegdTurns(r)
 	c.rules()
 	c.window()
-	c.turns()
+	c.certain()
+	c.wantReady()
 	c.messages()
 	c.reason()
 	return c
@@ -267,52 +271,69 @@ func (c *Comparison) window() {
 	if c.Inside < insideShare {
 		c.problem("NotReady at %.1f s is inside the window of %.0f %% of the predictions", turned, 100*c.Inside)
 	}
-	if c.Widest > max(windowLimit, r.WindowLimit).Seconds() {
+	if limit := r.windowLimit(); c.Widest > limit.Seconds() {
 		c.problem("a predicted window is %.1f s wide", c.Widest)
 	}
 }
 
-// turns pairs the API's changes with plegd's.
-func (c *Comparison) turns() {
-	paired := make([]bool, len(c.API))
-	limit := c.Recording.turnLimit()
-	for _, p := range c.Plegd {
-		i := c.overlapping(p)
-		if i < 0 {
-			c.problem("plegd said NotReady from %.1f s on, the API stayed Ready", p.NotReady)
-			continue
-		}
-		paired[i] = true
-		a := c.API[i]
-		if c.Recording.Modelled {
-			c.within(p, a)
-			continue
-		}
-		if d := p.NotReady - a.NotReady; d > limit || d < -limit {
-			c.problem("plegd said NotReady at %.1f s, the API at %.1f s", p.NotReady, a.NotReady)
-		}
+// windowLimit is the widest window that plegd may predict.
+func (r *Recording) windowLimit() time.Duration {
+	if r.Unknown > 0 {
+		return unknownLimit + r.Unknown
+	}
+	return windowLimit
+}
+
+// certain checks that plegd states nothing as certain while the API shows the opposite:
+// NotReady never, and Ready without a window no longer than it takes to see a fault.
+func (c *Comparison) certain() {
+	r := c.Recording
+	var falseNotReady, falseReady []float64
+	for _, s := range r.Samples {
+		at := r.since(s.At)
+		open := s.NotReadyIn != nil || s.ReadyIn != nil
 		switch {
-		case p.Ready == nil && a.Ready == nil:
-		case p.Ready == nil:
-			c.problem("the API was Ready again at %.1f s, plegd was not", *a.Ready)
-		case a.Ready == nil:
-			c.problem("plegd said Ready again at %.1f s, the API was not", *p.Ready)
-		case *p.Ready-*a.Ready > limit || *a.Ready-*p.Ready > limit:
-			c.problem("Ready again: plegd at %.1f s, the API at %.1f s", *p.Ready, *a.Ready)
+		case at < 0 || s.State == "starting":
+		case !s.NodeReady && c.shows(true, at-endKnown.Seconds(), at+windowSlack.Seconds()):
+			falseNotReady = append(falseNotReady, at)
+		case s.NodeReady && !open && c.shows(false, at-releaseKnown.Seconds()-r.phase().Seconds(), at):
+			falseReady = append(falseReady, at)
 		}
 	}
-	if r := c.Recording; r.WantReady {
-		for _, s := range r.Samples {
-			if s.NotReadyIn != nil && r.since(s.At) > 10 {
-				c.problem("plegd counted down to NotReady at %.1f s, and knew that the node stays Ready", r.since(s.At))
-				break
-			}
-		}
+	c.never(falseNotReady, "NotReady", "Ready")
+	c.never(falseReady, "Ready", "NotReady")
+}
+
+// never reports the moments at which plegd said one thing and the API another.
+func (c *Comparison) never(moments []float64, plegd, api string) {
+	if n := len(moments); n > 0 {
+		c.problem("plegd was certain of %s while the API showed %s: %d samples from %.1f to %.1f s", plegd, api, n, moments[0], moments[n-1])
 	}
-	for i, a := range c.API {
-		// plegd says NotReady at the end of the window only: a fault may end before.
-		if !paired[i] && !c.heldBefore(a.NotReady) && !c.released(a) {
-			c.problem("the API showed NotReady at %.1f s, plegd did not", a.NotReady)
+}
+
+// shows reports whether the API showed the condition all the time between two moments.
+func (c *Comparison) shows(ready bool, from, to float64) bool {
+	notReady := 0.0 // for how long in that time
+	for _, turn := range c.API {
+		end := to
+		if turn.Ready != nil {
+			end = min(to, *turn.Ready)
+		}
+		notReady += max(0, end-max(from, turn.NotReady))
+	}
+	if ready {
+		return notReady == 0
+	}
+	return notReady >= to-from
+}
+
+// wantReady checks that no countdown is shown where plegd must know that the node stays Ready.
+func (c *Comparison) wantReady() {
+	r := c.Recording
+	for _, s := range r.Samples {
+		if r.WantReady && s.NotReadyIn != nil && r.since(s.At) > 10 {
+			c.problem("plegd counted down to NotReady at %.1f s, and knew that the node stays Ready", r.since(s.At))
+			return
 		}
 	}
 }
@@ -323,40 +344,6 @@ func (r *Recording) phase() time.Duration {
 		return statusPhase
 	}
 	return 0
-}
-
-// within checks that plegd says NotReady only while the API does.
-func (c *Comparison) within(p, a Turn) {
-	const metricsAge = 5 // seconds: the kubelet's word is that old
-	limit := c.Recording.turnLimit() + metricsAge
-	early := p.NotReady < a.NotReady-limit
-	late := a.Ready != nil && (p.Ready == nil || *p.Ready > *a.Ready+limit)
-	if early || late {
-		c.problem("plegd said NotReady at %.1f s, Ready again: %s; the API at %.1f s, %s", p.NotReady, Seconds(p.Ready), a.NotReady, Seconds(a.Ready))
-	}
-}
-
-// turnLimit is how many seconds a turn of plegd's may be from the API's.
-func (r *Recording) turnLimit() float64 {
-	return (max(phaseLimit, r.WindowLimit) + r.phase()).Seconds()
-}
-
-// heldBefore reports whether the window that plegd last predicted before a moment
-// holds that moment.
-func (c *Comparison) heldBefore(moment float64) bool {
-	held := false
-	for _, s := range c.Recording.Samples {
-		at := c.Recording.since(s.At)
-		if at > moment {
-			break
-		}
-		held = false
-		if s.NotReadyIn != nil && s.NotReadyInLatest != nil {
-			slack := (windowSlack + c.Recording.phase()).Seconds()
-			held = moment >= at+*s.NotReadyIn-slack && moment <= at+*s.NotReadyInLatest+slack
-		}
-	}
-	return held
 }
 
 // released reports whether plegd said of a turn to NotReady that it may be shown,
@@ -381,21 +368,6 @@ func (c *Comparison) released(a Turn) bool {
 	return all > 0 && float64(inside)/float64(all) >= insideShare
 }
 
-// overlapping returns the API's turn that plegd's one belongs to, -1 for none.
-func (c *Comparison) overlapping(p Turn) int {
-	limit := c.Recording.turnLimit()
-	for i, a := range c.API {
-		if a.Ready != nil && p.NotReady > *a.Ready+limit {
-			continue
-		}
-		if p.Ready != nil && *p.Ready < a.NotReady-limit {
-			continue
-		}
-		return i
-	}
-	return -1
-}
-
 // elapsed is the part of a message that depends on the moment.
 var elapsed = regexp.MustCompile(`last seen active [0-9a-zµ.]+ ago`)
 
@@ -415,7 +387,7 @@ func (c *Comparison) messages() {
 	c.Message = "different"
 	for _, s := range r.Samples {
 		at := r.since(s.At)
-		if at < turn.NotReady-r.turnLimit() || at > turn.NotReady+r.turnLimit() || s.Message == "" {
+		if math.Abs(at-turn.NotReady) > (messageLimit+r.phase()).Seconds() || s.Message == "" {
 			continue
 		}
 		c.PlegdMessage = s.Message

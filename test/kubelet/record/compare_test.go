@@ -51,28 +51,34 @@ func TestCompare(t *testing.T) {
 		"the sync loop is late":        {func(r *Recording) { r.Skips[0].At = after(34) }, "from the sync loop"},
 		"the sync loop never skips":    {func(r *Recording) { r.Skips = nil }, "skipped nothing"},
 		"outside the window":           {func(r *Recording) { r.Writes[1].At = after(44) }, "inside the window of 0 %"},
-		"the API stays Ready":          {func(r *Recording) { r.Writes = r.Writes[:1] }, "the API stayed Ready"},
+		"the API stays Ready":          {func(r *Recording) { r.Writes = r.Writes[:1] }, "certain of NotReady"},
 		"another message":              {func(r *Recording) { r.Writes[1].Message = "container runtime is down" }, "the API's message"},
-		"Ready much later":             {func(r *Recording) { r.Writes[2].At = after(85) }, "Ready again"},
-		"the API never Ready":          {func(r *Recording) { r.Writes = r.Writes[:2] }, "the API was not"},
+		"Ready much later":             {func(r *Recording) { r.Writes[2].At = after(85) }, "certain of Ready"},
+		"the API never Ready":          {func(r *Recording) { r.Writes = r.Writes[:2] }, "certain of Ready"},
 		"a reason that is never named": {func(r *Recording) { r.WantReason = "KubeletDown" }, "never the primary reason"},
 		"a countdown to nothing":       {func(r *Recording) { r.WantReady = true }, "counted down"},
 		"plegd is silent": {each(func(s *Sample, _ float64) {
 			s.NodeReady, s.NotReadyIn, s.NotReadyInLatest = true, nil, nil
-		}), "plegd did not"},
+		}), "certain of Ready"},
 		"a wide window": {each(func(s *Sample, _ float64) {
 			if s.NotReadyInLatest != nil {
 				*s.NotReadyInLatest += 2
 			}
 		}), "13.0 s wide"},
-		"it ends between the API's NotReady and the end of the window": {each(func(s *Sample, _ float64) { s.NodeReady = true }), ""},
+		"it ends between the API's NotReady and the end of the window": {each(func(s *Sample, at float64) {
+			s.NodeReady = true
+			if at >= 42 && at < 66 {
+				s.ReadyIn, s.ReadyInLatest = ptr(0), ptr(66-at)
+			}
+		}), ""},
+		"NotReady until after the API's Ready": {each(func(s *Sample, at float64) { s.NodeReady = at < 42 || at >= 68 }), "certain of NotReady"},
 		// plegd's Status calls have another phase than the kubelet's.
 		"it ends just before plegd's 30-s rule":      {beforeRule(0), ""},
 		"it ends long before plegd's 30-s rule":      {beforeRule(10), "plegd's rules held"},
 		"it ends just before the kubelet's rule":     {func(r *Recording) { r.Skips, r.StatusRule, r.Recovery = nil, true, after(34) }, ""},
 		"it ends long after the kubelet's rule":      {func(r *Recording) { r.Skips, r.StatusRule, r.Recovery = nil, true, after(36) }, "skipped nothing"},
 		"it ends before Version's timeout":           {released(0), ""},
-		"it ends before that, and plegd is too late": {released(4), "plegd did not"},
+		"it ends before that, and plegd is too late": {released(4), "certain of Ready"},
 		"a reason that stays": {func(r *Recording) {
 			r.WantReason, r.ReasonWithin, r.GoneWithin = "RuntimeFrozen", 15*time.Second, 5*time.Second
 			each(func(s *Sample, at float64) {
@@ -121,7 +127,7 @@ func released(late float64) func(*Recording) {
 			s.NodeReady, s.NotReadyIn, s.NotReadyInLatest = true, nil, nil
 			if at > 1 && at < 45 {
 				s.NotReadyIn, s.NotReadyInLatest = ptr(119-at), ptr(131-at)
-			} else if at > 46 && at < 55 {
+			} else if at > 46 && at < 55.5-late/2 {
 				s.ReadyIn, s.ReadyInLatest = ptr(54-at+late), ptr(56-at+late)
 			}
 		})(r)

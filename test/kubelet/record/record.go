@@ -37,11 +37,8 @@ type Recording struct {
 	// PredictedAfter is from when on the fault is the one that turns the node
 	// NotReady; 0: 5 s after it began.
 	PredictedAfter time.Duration `json:"predicted_after_ns,omitempty"`
-	// WindowLimit is the widest window, where that is not windowLimit.
-	WindowLimit time.Duration `json:"window_limit_ns,omitempty"`
-	// Modelled is true where only a model shows what the kubelet does: plegd may say NotReady late, and Ready early, but
-	// never NotReady while the API shows Ready.
-	Modelled bool `json:"modelled,omitempty"`
+	// Unknown is how long a time nothing on the node shows, for which a window may be wider.
+	Unknown time.Duration `json:"unknown_ns,omitempty"`
 	// Deviation is the cause of a known difference that cannot be removed.
 	Deviation string `json:"deviation,omitempty"`
 	// WantReason is a reason that plegd must report from the fault on within
