@@ -97,7 +97,8 @@ func TestMountsOfFullNode(t *testing.T) {
 		}
 		root := t.TempDir()
 		evidencetest.WriteTree(t, root, map[string]string{"9/mountinfo": table.String()})
-		mounts, err := NewTable(root).Mounts(t.Context(), 9)
+		// Without the timeout: how fast the machine is does not matter here.
+		mounts, err := readMounts(t.Context(), filepath.Join(root, "9/mountinfo"), maxMounts)
 		check.Equal(t, OutcomeOf(err), tt.outcome, "%s: %v", name, err)
 		last, ok := MountOf(mounts, fmt.Sprintf("/run/%d/x", tt.lines-1))
 		if err == nil && (!ok || last.ID != tt.lines || len(last.Options) > 256) {

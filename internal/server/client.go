@@ -46,6 +46,8 @@ type Client struct {
 	// User is NAME:PASSWORD.
 	User     string
 	Insecure bool
+
+	timeout time.Duration // fetchTimeout if it is 0
 }
 
 // Validate checks what can be checked without the network.
@@ -146,7 +148,7 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.timeout, fetchTimeout))
 	defer cancel()
 	base := cmp.Or(strings.TrimSuffix(c.URL, "/"), "http://plegd")
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, http.NoBody)

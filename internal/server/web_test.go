@@ -54,6 +54,7 @@ func startWeb(t *testing.T, file string, addresses []string, listeners ...net.Li
 // seen is the client's status: "full", "public", or an error.
 func seen(t *testing.T, c Client) string {
 	t.Helper()
+	c.timeout = time.Minute // checking a password takes long on a loaded machine
 	full, _, err := c.Status(t.Context())
 	switch {
 	case err != nil:
