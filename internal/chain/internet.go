@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"encoding/hex"
 	"net"
 	"net/netip"
@@ -31,6 +32,7 @@ type internet struct {
 	// servers are the listening TCP sockets, or the UDP sockets that are bound and not connected.
 	servers map[netip.AddrPort]internetSocket
 	local   localAddresses
+	unread  error // why sockets are missing, nil where none is
 }
 
 // localAddresses are the addresses of a network namespace.
@@ -50,7 +52,7 @@ func readInternet(dir string, inodes map[uint32]bool, out map[uint32]connection)
 	tcp := newInternet(local, proc.Listening, fs.NetTCP, fs.NetTCP6) //nolint:staticcheck // on demand only
 	udp := newInternet(local, closed, asTCP(fs.NetUDP), asTCP(fs.NetUDP6))
 	udp.datagrams = true
-	complete = true
+	complete = tcp.unread == nil && udp.unread == nil
 	for _, all := range []internet{tcp, udp} {
 		for _, end := range all.ends {
 			if !inodes[end.inode] {
@@ -81,7 +83,10 @@ func asTCP(read func() (procfs.NetUDP, error)) func() (procfs.NetTCP, error) {
 func newInternet(local localAddresses, serving uint64, files ...func() (procfs.NetTCP, error)) internet {
 	all := internet{ends: map[tuple]internetSocket{}, servers: map[netip.AddrPort]internetSocket{}, local: local}
 	for _, read := range files {
-		lines, _ := read() // without IPv6 there is no file
+		lines, err := read()
+		if proc.OutcomeOf(err) != proc.Absent { // without IPv6 there is no file
+			all.unread = cmp.Or(all.unread, err)
+		}
 		for _, l := range lines {
 			s := internetSocket{state: l.St, inode: low(l.Inode), unread: low(l.RxQueue)}
 			s.local = endpoint(l.LocalAddr, l.LocalPort)

@@ -46,10 +46,12 @@ func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 		return out
 	}
 	if !readInternet(proc.Path(f.procfs, f.pid, ""), inodes, out) {
-		f.unseen = "the addresses of its network namespace cannot be read"
+		f.unseen = "not all addresses and sockets of its network namespace can be read"
 	}
-	if !f.sharesNetwork() {
+	shares, err := f.sharesNetwork()
+	if !shares {
 		f.unseen = "another network namespace" // sock_diag sees the sockets of plegd's own
+		f.unseenIf("its network namespace", err)
 		return out
 	}
 	// A connected datagram socket has the second state before Linux 5.14.
@@ -69,14 +71,15 @@ func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 	return out
 }
 
-// sharesNetwork reports whether the process is in plegd's network namespace.
-func (f *waiting) sharesNetwork() bool {
+// sharesNetwork reports whether the process is in plegd's network namespace. The error is why that is
+// not known.
+func (f *waiting) sharesNetwork() (bool, error) {
 	plegds, err := proc.Link(f.procfs + "/self/ns/net")
 	if err != nil {
-		return false
+		return false, err
 	}
 	its, err := proc.Link(proc.Path(f.procfs, f.pid, "ns/net"))
-	return err == nil && its == plegds
+	return its == plegds, err
 }
 
 // queueWait is what a connected socket shows of a wait.

@@ -159,6 +159,14 @@ func TestInternet(t *testing.T) {
 		t.Errorf("complete %v: %+v", complete, got)
 	}
 
+	files := t.TempDir()
+	must.Do(t, os.CopyFS(files, os.DirFS(dir)))
+	must.Do(t, os.RemoveAll(filepath.Join(files, "net/tcp6")))
+	evidencetest.WriteTree(t, files, map[string]string{"net/tcp6/is-a-directory": ""})
+	if readInternet(files, inodes, map[uint32]connection{}) {
+		t.Error("sockets that cannot be read are taken for none")
+	}
+
 	must.Do(t, os.Remove(filepath.Join(dir, "net/fib_trie")))
 	clear(got)
 	complete = readInternet(dir, inodes, got)
