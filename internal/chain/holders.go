@@ -107,11 +107,23 @@ func (f *waiting) greediestClient(ctx context.Context) (out wait, ok bool) {
 	f.unseenIf("the descriptors of other processes", err)
 	for pid, count := range counts {
 		if 2*count >= p.MaxFDs {
-			return wait{
-				state: facts.LinkPeer, next: pid,
-				evidence: fmt.Sprintf("%d of its %d descriptors are connections of pid %d", count, p.MaxFDs, pid),
-			}, true
+			evidence := fmt.Sprintf("%d of its %d descriptors are connections of pid %d", count, p.MaxFDs, pid)
+			return f.client(ctx, wait{state: facts.LinkPeer, evidence: evidence}, pid), true
 		}
 	}
 	return wait{}, false
+}
+
+// client completes a wait for a process that keeps connections open. What its threads wait for is not why
+// it keeps them, unless the process stands still.
+func (f *waiting) client(ctx context.Context, out wait, pid int) wait {
+	if p, err := proc.ReadStat(f.procfs, pid); err == nil && !f.standsStill(ctx, pid) {
+		out.key = fmt.Sprintf("pid %d", pid)
+		out.link = f.linkOf(ctx, p)
+		out.link.State = facts.LinkAsleep
+		out.link.Evidence = "keeps them open"
+		return out
+	}
+	out.next = pid
+	return out
 }

@@ -32,7 +32,7 @@ func FindSymptom(f *facts.Facts, v *facts.Verdict, moment time.Time, last facts.
 
 // hangingCall returns the call that hangs by a verdict; between two attempts that of the last symptom.
 func (s *signals) hangingCall(v *facts.Verdict, last *facts.Symptom) facts.Symptom {
-	if every := v.ActiveReason(RuntimeUnresponsive); every != nil {
+	if every := v.ActiveReason(RuntimeUnresponsive); every != nil && every.Hop == "" {
 		return facts.Symptom{Operation: facts.EveryCall, Since: every.Since, Called: every.Since}
 	}
 	for _, find := range []func(*facts.Verdict, *facts.Symptom) facts.Symptom{s.hangingList, s.hangingInspection, s.hangingStatus} {

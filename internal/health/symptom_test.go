@@ -36,6 +36,9 @@ func TestFindSymptom(t *testing.T) {
 			relist: facts.Relist{InFlight: list}, v: active(RuntimeListStall, RuntimeUnresponsive),
 			want: facts.Symptom{Operation: facts.EveryCall, Since: ago(11), Called: ago(11)},
 		},
+		"nothing answers at a hop behind the runtime": {
+			v: facts.Verdict{Reason: RuntimeUnresponsive, Active: []facts.Active{{ID: RuntimeUnresponsive, Hop: "/run/docker.sock"}}},
+		},
 		"a list hangs": {
 			relist: facts.Relist{InFlight: list}, v: active(RuntimeListStall),
 			want: facts.Symptom{Operation: "list_containers", Since: ago(10), Called: ago(12)},

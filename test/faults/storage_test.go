@@ -5,6 +5,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -135,10 +136,10 @@ func (b *bench) cannotStart() {
 var dockerFaults = []fault{
 	{
 		name: "dockerd without a descriptor, 400 idle connections", incident: "6 [moby 35961](https://github.com/moby/moby/issues/35961)",
-		culprit: func(b *bench) facts.Link {
-			return facts.Link{Kind: facts.KindProcess, PID: b.dockerd.Pid(), Name: "dockerd"}
+		culprit: func(*bench) facts.Link {
+			return facts.Link{Kind: facts.KindProcess, PID: os.Getpid()}
 		},
-		next: func(b *bench) string { return fmt.Sprintf("At pid %d (", b.dockerd.Pid()) },
+		next: func(*bench) string { return "keeps its connections; its end frees them" },
 		on:   onDocker,
 		want: health.AcceptFDExhausted, goal: 5 * time.Second,
 		evidence: func(b *bench) string { return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid()) },
