@@ -43,11 +43,11 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	children := slices.DeleteFunc(f.processes(ctx).Children(f.pid), func(c proc.Process) bool {
 		return pid > 0 && c.PID != pid && proc.PIDIn(f.procfs, c.PID, f.pid) != pid
 	})
-	if len(children) != 1 {
+	c, ok := f.lastOf(ctx, children)
+	if !ok {
 		f.doubt("thread %d waits for any of %d children", t.PID, len(children))
 		return
 	}
-	c := children[0]
 	begun := f.symptom.Since
 	isOld := !begun.IsZero() && time.Since(begun)+oldChild < age(c)
 	switch {
@@ -62,6 +62,35 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	default:
 		f.child(c.PID, "thread %d waits for its child, pid %d (%s), to end", t.PID, c.PID, c.Comm)
 	}
+}
+
+// maxPipeline is the number of children from which is not looked for the one that holds the others up.
+const maxPipeline = 4
+
+// lastOf returns the only one of some children that does not wait for another of them or what that has
+// started, as in a pipeline of a shell; false where several are such.
+func (f *waiting) lastOf(ctx context.Context, children []proc.Process) (last proc.Process, ok bool) {
+	if len(children) == 1 {
+		return children[0], true
+	}
+	if len(children) > maxPipeline {
+		return last, false
+	}
+	all := f.processes(ctx)
+	for _, child := range children {
+		next := f.waitOf(ctx, child).next
+		line := all.Ancestors(next)
+		waits := func(other proc.Process) bool { return other.PID != child.PID && slices.Contains(line, other.PID) }
+		if slices.ContainsFunc(children, waits) {
+			continue
+		}
+		if ok {
+			return last, false
+		}
+		last = child
+		ok = true
+	}
+	return last, ok
 }
 
 // awaitedChild returns the child that a wait4(2) or waitid(2) names, not above 0 for any.

@@ -25,7 +25,7 @@ func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(
 	pids, err := proc.Holders(ctx, f.procfs, func(pid, fd int, place string) bool {
 		return leads(place) && (keep == nil || keep(proc.ReadFDInfo(f.procfs, pid, fd)))
 	})
-	named := f.holdersToName(pids)
+	named := f.holdersToName(ctx, pids)
 	switch {
 	case len(named) == 1:
 		out.next = named[0]
@@ -42,8 +42,9 @@ func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(
 	return out
 }
 
-// holdersToName returns those of the holders of something that may be named for it.
-func (f *waiting) holdersToName(pids []int) []int {
+// holdersToName returns those of the holders of something that may be named for it: none that another
+// one descends from, as a shell that waits for the end of a program.
+func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 	named := without(pids, func(pid int) bool { return pid == f.pid || pid == 1 && len(pids) > 1 })
 	older := without(named, func(pid int) bool {
 		p, err := proc.ReadStat(f.procfs, pid)
@@ -52,6 +53,12 @@ func (f *waiting) holdersToName(pids []int) []int {
 	if len(older) > 0 {
 		named = older
 	}
+	all := f.processes(ctx)
+	named = without(named, func(pid int) bool {
+		return slices.ContainsFunc(named, func(other int) bool {
+			return other != pid && slices.Contains(all.Ancestors(other), pid)
+		})
+	})
 	held := without(named, func(pid int) bool {
 		p, err := proc.ReadStat(f.procfs, pid)
 		return err != nil || strings.IndexByte("TtD", p.State) < 0

@@ -247,7 +247,7 @@ func (f *waiting) pipeAnswers(ctx context.Context) {
 		f.unseenIf("the descriptors of other processes", err)
 	}
 	ancestors := f.processes(ctx).Ancestors(f.pid)
-	named := f.holdersToName(without(writers, func(pid int) bool { return slices.Contains(ancestors, pid) }))
+	named := f.holdersToName(ctx, without(writers, func(pid int) bool { return slices.Contains(ancestors, pid) }))
 	if len(named) != 1 {
 		return
 	}

@@ -235,6 +235,29 @@ func TestChildren(t *testing.T) {
 	want{pids: []int{parent.PID, parent.Child(t).PID, agent.PID}, state: facts.LinkStopped}.check(t, walked(t, parent.PID))
 }
 
+// TestPipeline: a shell waits for all parts of a pipeline, and the last of them to end is the one that
+// waits for none of the others; of two that wait for nothing, none is named.
+func TestPipeline(t *testing.T) {
+	for _, tt := range []struct{ script, last, unknown string }{
+		{script: "echo ready; { sleep 1001; true; } | cat", last: "sleep"},
+		{script: "echo ready; cat /dev/zero | sleep 1002", last: "sleep"},
+		{script: "echo ready; sleep 1003 | sleep 1004", last: "sh", unknown: "cannot be seen"},
+	} {
+		cmd := exec.Command("sh", "-c", tt.script)
+		cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+		shell := waiting.Start(t, cmd)
+		t.Cleanup(func() { _ = unix.Kill(-shell.PID, unix.SIGKILL) }) // its parts too
+		lab.Eventually(t, 30*time.Second, "the chain is as wanted", func() error { // the parts take a moment to begin
+			c := walked(t, shell.PID)
+			last := c.Links[len(c.Links)-1]
+			if last.Name != tt.last || tt.unknown == "" && c.Unknown != "" || !strings.Contains(c.Unknown, tt.unknown) {
+				return fmt.Errorf("%q: got %q, %q, want %q, %q", tt.script, last.Name, c.Unknown, tt.last, tt.unknown)
+			}
+			return nil
+		})
+	}
+}
+
 // TestPipeOfAHelper: a helper of many threads waits for the pipe that somebody else keeps open; one
 // whose pipe the runtime itself has waits for nobody else.
 func TestPipeOfAHelper(t *testing.T) {

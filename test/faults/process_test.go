@@ -148,6 +148,21 @@ var processFaults = []fault{
 		},
 	},
 	{
+		// No connection is ever made to it, and each of its lives is shorter than a sample.
+		name: "it ends at once, again and again", want: health.RuntimeRestarting, goal: 15 * time.Second, limit: 30 * time.Second,
+		fresh: true, restarts: true, onTheWay: starting, onTheWayBack: starting,
+		back: 65 * time.Second, // it ends when the runtime has run for a minute
+		make: func(b *bench) func() {
+			b.Kill()
+			end := lab.Every(b.t, 2*time.Second, func() {
+				b.Launch()
+				time.Sleep(100 * time.Millisecond)
+				b.Kill()
+			})
+			return inTurn(end, b.Start)
+		},
+	},
+	{
 		name: "stopped for half of every second", want: health.RuntimeFrozen, goal: 5 * time.Second,
 		make: func(b *bench) func() { return lab.StopInTurn(b.t, b.Pid(), time.Second) },
 	},
