@@ -107,7 +107,11 @@ func (c *Config) settings(e *facts.Evidence, config *facts.Config) {
 		return value
 	}
 	config.RPCTimeout = choose(c.RPCTimeout, "rpc-timeout", facts.SettingRequestTimeout, k.RequestTimeout)
-	if config.GenericPeriod == 0 && relistsByEvents(k, e) {
+	evented, known := relistsByEvents(k, e)
+	if config.GenericPeriod == 0 && evented {
+		if !known {
+			config.EarliestThreshold = config.RelistThreshold
+		}
 		config.RelistThreshold = relist.EventedThreshold
 		config.KubeletRelistPeriod = relist.EventedPeriod
 	}
@@ -115,13 +119,14 @@ func (c *Config) settings(e *facts.Evidence, config *facts.Config) {
 		k.NodeStatusPeriod)
 }
 
-// relistsByEvents reports whether the kubelet relies on the runtime's events: EventedPLEG lengthens its relist period up
-// to 1.36, until its event stream has failed five times, as a restart of the runtime makes it (pkg/kubelet/pleg/evented.go).
-func relistsByEvents(k *facts.KubeletProcess, e *facts.Evidence) bool {
-	lengthened, known := e.Kubelet.RelistsLess()
-	if !k.EventedPLEG || known && !lengthened {
-		return false
+// relistsByEvents reports whether the kubelet may rely on the runtime's events, and whether it is known: EventedPLEG
+// lengthens its relist period up to 1.36, until its event stream has failed five times (pkg/kubelet/pleg/evented.go). A
+// restart of the runtime makes it fail, and where the runtime is back at once not so often.
+func relistsByEvents(k *facts.KubeletProcess, e *facts.Evidence) (evented, known bool) {
+	lengthened, versionKnown := e.Kubelet.RelistsLess()
+	if !k.EventedPLEG || versionKnown && !lengthened {
+		return false, true
 	}
 	runtime := e.Process
-	return runtime == nil || runtime.Alive && !runtime.Start.After(k.Started.Add(sameStart))
+	return true, runtime == nil || runtime.Alive && !runtime.Start.After(k.Started.Add(sameStart))
 }

@@ -116,22 +116,23 @@ func TestReliesOnEvents(t *testing.T) {
 		runtime *facts.Process
 		version string
 		want    time.Duration // the threshold; 0: as it is
+		perhaps bool          // it may have stopped to
 	}{
-		"the runtime is older":      {&facts.Process{Alive: true, Start: started.Add(-time.Hour)}, "", relist.EventedThreshold},
-		"unknown":                   {nil, "v1.36.2", relist.EventedThreshold},
-		"the runtime has restarted": {&facts.Process{Alive: true, Start: started.Add(time.Hour)}, "", 0},
-		"the runtime has ended":     {&facts.Process{Start: started.Add(-time.Hour)}, "v1.34.0", 0},
-		"a newer kubelet":           {nil, "v1.37.0", 0},
+		"the runtime is older":      {&facts.Process{Alive: true, Start: started.Add(-time.Hour)}, "", relist.EventedThreshold, false},
+		"unknown":                   {nil, "v1.36.2", relist.EventedThreshold, false},
+		"the runtime has restarted": {&facts.Process{Alive: true, Start: started.Add(time.Hour)}, "", relist.EventedThreshold, true},
+		"the runtime has ended":     {&facts.Process{Start: started.Add(-time.Hour)}, "v1.34.0", relist.EventedThreshold, true},
+		"a newer kubelet":           {nil, "v1.37.0", 0, false},
 	} {
 		evidence := facts.Evidence{
 			Hop: facts.Hop{Process: tt.runtime}, Kubelet: &facts.Kubelet{Version: tt.version},
 			KubeletProcess: &facts.KubeletProcess{EventedPLEG: true, Started: started},
 		}
-		var out facts.Config
 		cfg := DefaultConfig()
+		out := facts.Config{RelistThreshold: cfg.RelistThreshold}
 		cfg.settings(&evidence, &out)
-		if out.RelistThreshold != tt.want || (out.KubeletRelistPeriod > 0) != (tt.want > 0) {
-			t.Errorf("%s: a threshold of %s, a period of %s", name, out.RelistThreshold, out.KubeletRelistPeriod)
+		if out.RelistThreshold != max(tt.want, cfg.RelistThreshold) || (out.KubeletRelistPeriod > 0) != (tt.want > 0) || (out.EarliestThreshold > 0) != tt.perhaps {
+			t.Errorf("%s: a threshold of %s, perhaps %s, a period of %s", name, out.RelistThreshold, out.EarliestThreshold, out.KubeletRelistPeriod)
 		}
 	}
 }

@@ -73,8 +73,10 @@ type Config struct {
 	GenericPeriod   time.Duration `json:"generic_period_seconds,omitzero"` // without events, 0 if effective
 	// KubeletRelistPeriod is the kubelet's, where it relies on events and plegd does not; 0 where it is plegd's.
 	KubeletRelistPeriod time.Duration `json:"kubelet_relist_period_seconds,omitzero"`
-	RPCTimeout          time.Duration `json:"rpc_timeout_seconds"`
-	ProbeTimeout        time.Duration `json:"probe_timeout_seconds,omitzero"` // of a stage of a fresh dial
+	// EarliestThreshold is the threshold of a kubelet that may have stopped to rely on events; 0 where that is known.
+	EarliestThreshold time.Duration `json:"earliest_threshold_seconds,omitzero"`
+	RPCTimeout        time.Duration `json:"rpc_timeout_seconds"`
+	ProbeTimeout      time.Duration `json:"probe_timeout_seconds,omitzero"` // of a stage of a fresh dial
 	// NodeStatusPeriod is the kubelet's nodeStatusUpdateFrequency.
 	NodeStatusPeriod time.Duration `json:"node_status_period_seconds,omitzero"`
 	// From says where RPCTimeout and NodeStatusPeriod come from, by the kubelet's setting.

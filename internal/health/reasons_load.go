@@ -11,9 +11,11 @@ import (
 func relistSlow(s *signals) (out lines) {
 	out = append(s.slowLists(), s.slowInspections()...)
 	t := s.f.Modelled.Estimated
+	evented := s.f.Config.KubeletRelistPeriod > 0
+	out.addIf(evented && !t.IsZero(), "the kubelet relies on events, and may have relisted last %s ago: its next relist may have hung", s.ago(t))
 	k := s.f.Evidence.Kubelet
 	unknown := k == nil || k.Version == ""
-	out.addIf(out != nil && unknown && !t.IsZero(), "a kubelet before 1.36 lists again for each changed pod, and was last seen "+
+	out.addIf(out != nil && unknown && !evented && !t.IsZero(), "a kubelet before 1.36 lists again for each changed pod, and was last seen "+
 		"%s ago; this one's version is not known", s.ago(t))
 	return out
 }

@@ -62,6 +62,29 @@ func countedRelist(f *facts.Facts) time.Time {
 	return k.LastSeen
 }
 
+// followMissed notes, while lists hang or fail, when a kubelet that relies on events relisted last before that.
+func (m *Model) followMissed(current *moment) {
+	if current.f.Config.KubeletRelistPeriod > 0 && current.relistTrouble() {
+		m.missed = current.kubeletRelisted(facts.LastSeen(current.f))
+	}
+}
+
+// missedRelist returns the start of the kubelet's last relist where its next one may have hung until its timeout and
+// failed, the one after that is not due yet, and the rule may fail meanwhile; zero for none.
+func (m *moment) missedRelist(missed window) time.Time {
+	due := m.relistDue()
+	if due.IsZero() || missed.never() || !m.t.Before(due) || m.relistTrouble() {
+		return time.Time{}
+	}
+	c := &m.f.Config
+	failed := missed.earliest.Add(c.KubeletRelistPeriod + c.RPCTimeout)
+	fails := missed.earliest.Add(c.RelistThreshold)
+	if m.f.Relist.AnsweredSince.Before(failed) || !fails.Before(due) {
+		return time.Time{}
+	}
+	return missed.earliest
+}
+
 // relistDue is when a kubelet that relies on events has certainly relisted again since lists are answered again; zero
 // where plegd's own relists, or the kubelet's metrics, show it.
 func (m *moment) relistDue() time.Time {

@@ -47,3 +47,50 @@ func TestKubeletRelisted(t *testing.T) {
 		}
 	}
 }
+
+// TestMissedRelist: after a hang in which a relist of a kubelet that relies on events may have run into its timeout, the
+// rule may fail until the next one is due. That is a window, and never certain.
+func TestMissedRelist(t *testing.T) {
+	const s = time.Second
+	for name, tt := range map[string]struct {
+		hung    time.Duration
+		period  time.Duration
+		counted bool          // the kubelet's metrics show a relist since
+		from    time.Duration // of the window, after the begin of the hang; 0: none
+	}{
+		"a long hang":                    {400 * s, 300 * s, false, 401 * s},
+		"its metrics show a relist":      {400 * s, 300 * s, true, 0},
+		"no relist can have failed":      {100 * s, 300 * s, false, 0},
+		"one may just have failed":       {130 * s, 300 * s, false, 300 * s},
+		"the kubelet relists by a timer": {400 * s, 0, false, 0},
+	} {
+		var m Model
+		opened := time.Duration(0)
+		for now := time.Duration(0); now < 900*s; now += s {
+			f := factstest.Healthy(at(now))
+			f.Started, f.Version.Ended = ago(time.Hour), at(now)
+			f.Config.KubeletRelistPeriod, f.Config.RPCTimeout, f.Config.RelistThreshold = tt.period, 120*s, 600*s
+			f.Relist.AnsweredSince = ago(time.Hour)
+			switch {
+			case now < tt.hung && now > 0:
+				f.Relist.LastSeen, f.Modelled.LastSeen = t0, t0
+				f.Relist.InFlight = &facts.InFlight{Start: t0, Phase: facts.PhaseListContainers, PhaseStart: t0}
+			case now >= tt.hung:
+				f.Relist.AnsweredSince = at(tt.hung)
+			}
+			if tt.counted {
+				f.Evidence.Kubelet = &facts.Kubelet{LastSeen: at(now)}
+			}
+			status, _ := m.Observe(&f, at(now), Observations{AttemptMade: true})
+			if status.NotReady {
+				t.Fatalf("%s: NotReady is certain after %s", name, now)
+			}
+			if now > tt.hung && opened == 0 && !status.NotReadyBy.IsZero() {
+				opened = status.NotReadyFrom.Sub(t0).Round(s)
+			}
+		}
+		if (opened-tt.from).Abs() > s || m.state != Ready {
+			t.Errorf("%s: a window from %s, want %s; in the end %s", name, opened, tt.from, m.state)
+		}
+	}
+}

@@ -14,10 +14,13 @@ const (
 
 // flakiness follows a Status that fails again and again between good answers. A kubelet whose calls alternate with
 // plegd's may have had none of the good ones.
-type flakiness struct{ first, last time.Time }
+type flakiness struct {
+	first, last time.Time // failures
+	good        time.Time // the last good answer that a failure came after
+}
 
-// follow notes the last failure of Status.
-func (f *flakiness) follow(failed time.Time) {
+// follow notes the last failure and the last good answer of Status.
+func (f *flakiness) follow(failed, good time.Time) {
 	if !failed.After(f.last) {
 		return
 	}
@@ -25,11 +28,13 @@ func (f *flakiness) follow(failed time.Time) {
 		f.first = failed
 	}
 	f.last = failed
+	f.good = good
 }
 
 // start returns since when Status fails again and again, zero while it does not.
 func (f *flakiness) start(t time.Time) time.Time {
-	if t.Sub(f.last) > flakyGap || f.last.Sub(f.first) < flakyAfter {
+	answeredBetween := f.good.After(f.first)
+	if !answeredBetween || t.Sub(f.last) > flakyGap || f.last.Sub(f.first) < flakyAfter {
 		return time.Time{}
 	}
 	return f.first

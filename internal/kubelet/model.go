@@ -19,10 +19,12 @@ type Model struct {
 	written message
 	updates updates
 	relists relists
+	missed  window // bounds the last relist, before lists hung, of a kubelet that relies on events
 	flaky   flakiness
 
 	holding      bool      // the rules hold
 	turned       time.Time // since when they do or do not, zero while nothing is observed
+	fell         time.Time // when a rule was last about to fail: the kubelet's may have failed
 	turnedBefore time.Time // the begin of the phase before that, zero for none
 	resumed      bool      // restored within a fault that has not ended
 	started      time.Time // start of a kubelet that has restarted, until its first update is bounded
@@ -57,6 +59,7 @@ func (m *Model) Restart(t time.Time) {
 	m.updates.hang = window{}
 	m.updates.released = t
 	m.relists = relists{}
+	m.missed = window{}
 }
 
 // Observe returns the condition that the API shows and its next change, and the start of the kubelet's last relist by an
@@ -65,6 +68,12 @@ func (m *Model) Observe(f *facts.Facts, t time.Time, seen Observations) (facts.N
 	m.relists.follow(f)
 	estimated := *f
 	start, fails := m.relists.estimate(f)
+	current := &moment{Observations: seen, f: f, t: t} // no rule is asked
+	m.followMissed(current)
+	if missed := current.missedRelist(m.missed); !missed.IsZero() {
+		start = missed
+		fails = window{earliest: missed.Add(f.Config.RelistThreshold)}
+	}
 	estimated.Modelled.Estimated = start
 	s := &step{moment: newMoment(&estimated, t, seen), model: m, estimated: fails}
 	m.follow(s)
@@ -76,10 +85,13 @@ func (m *Model) Observe(f *facts.Facts, t time.Time, seen Observations) (facts.N
 
 // follow notes what this step observes, in the order in which each part needs the ones before it.
 func (m *Model) follow(s *step) {
-	m.flaky.follow(s.f.Calls[opStatus].LastFailed)
+	m.flaky.follow(s.f.Calls[opStatus].LastFailed, s.f.Status.LastGood)
 	m.followUpdates(s.moment)
 	m.followStart(s.moment)
 	m.followRules(s)
+	if m.state == Falling {
+		m.fell = s.t
+	}
 	m.followKubelet(s)
 	s.failure = s.failureWindow()
 	if !s.failure.never() {

@@ -71,9 +71,16 @@ func (m *moment) nextMessage(status *facts.NodeStatus, fails time.Time) string {
 	if status.Unknown {
 		return silentMessage
 	}
+	f := *m.f
+	if early := f.Config.EarliestThreshold; early > 0 && status.NotReadyFrom.Before(fails) {
+		fails = status.NotReadyFrom
+		f.Config.RelistThreshold = early
+	}
 	first := facts.Later(status.NotReadyFrom, fails)
 	t := first.Add(status.NotReadyBy.Sub(first) / 2)
-	return Apply(m.factsAt(t), t).Message
+	later := *m
+	later.f = &f
+	return Apply(later.factsAt(t), t).Message
 }
 
 // left is the time from now to t, at least 0.

@@ -25,8 +25,12 @@ func (s *step) failureWindow() window {
 	last := fails
 	if !fails.IsZero() && fails.Equal(s.relistFailsAt()) {
 		limit := s.f.Config.RelistThreshold
-		relisted := s.kubeletRelisted(fails.Add(-limit))
+		seen := fails.Add(-limit)
+		relisted := s.kubeletRelisted(seen)
 		fails = relisted.earliest.Add(limit)
+		if early := s.f.Config.EarliestThreshold; early > 0 {
+			fails = facts.Earliest(fails, seen.Add(early))
+		}
 		last = relisted.latest.Add(limit)
 	}
 	first := facts.Earliest(fails, s.estimated.earliest, flaky, refused)
@@ -140,9 +144,10 @@ func (s *step) updatedSince(t time.Time) bool {
 // and the first update of one that has just started may be too early.
 func (s *step) readyWindow() window {
 	returned := facts.Later(s.model.back, s.wokeLate())
-	earliest := facts.Later(s.model.turned, returned)
+	holding := facts.Later(s.model.turned, s.model.fell)
+	earliest := facts.Later(holding, returned)
 	started := facts.Plus(s.model.updates.first.latest, writerSlack)
-	latest := facts.Later(facts.Plus(s.model.turned, StatusPeriod), facts.Later(returned, facts.Later(s.relistDue(), started)))
+	latest := facts.Later(facts.Plus(holding, StatusPeriod), facts.Later(returned, facts.Later(s.relistDue(), started)))
 	return window{earliest: s.model.updates.next(earliest).earliest, latest: s.model.updates.next(latest).latest}
 }
 

@@ -19,7 +19,7 @@ func TestTransitions(t *testing.T) {
 		}
 	}
 	for _, state := range states {
-		m := Model{state: state, holding: true, turned: ago(time.Hour), turnedBefore: ago(2 * time.Hour), doubt: state != Ready}
+		m := Model{state: state, holding: true, turned: ago(time.Hour), turnedBefore: ago(2 * time.Hour), doubt: state != Ready && state != Falling}
 		f := factstest.Healthy(t0)
 		f.Version.Ended = t0
 		status, _ := m.Observe(&f, t0, Observations{AttemptMade: true})
@@ -35,8 +35,9 @@ func TestFlakyStatus(t *testing.T) {
 	const period = 5 * time.Second
 	for name, tt := range map[string]struct {
 		failures int
+		answered bool // between any two failures
 		opens    bool
-	}{"again and again": {20, true}, "once": {1, false}} {
+	}{"again and again": {20, true, true}, "once": {1, true, false}, "without an answer between": {3, false, false}} {
 		var m Model
 		opened := false
 		for i := range 60 {
@@ -45,6 +46,9 @@ func TestFlakyStatus(t *testing.T) {
 			f.Started, f.Version.Ended = ago(time.Hour), now
 			if failed := min(i/2, tt.failures-1); i >= 2 {
 				f.Calls = map[string]facts.Call{opStatus: {LastFailed: at(time.Duration(2*failed+2) * period)}}
+			}
+			if !tt.answered && i < 7 {
+				f.Status.LastGood = at(period)
 			}
 			status, _ := m.Observe(&f, now, Observations{AttemptMade: true})
 			opened = opened || !status.NotReadyFrom.IsZero() && !status.NotReadyFrom.After(now)
