@@ -80,18 +80,22 @@ existing file is replaced; a device, pipe or socket is written to.`,
 // regular file appears whole or not at all; a device, pipe or socket is written to, never replaced.
 func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), stderr io.Writer) error {
 	var m *bundle.Manifest
+	content := func(w io.Writer) (err error) {
+		m, err = write(w)
+		return err
+	}
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && !info.Mode().IsRegular():
-		m, err = writeInto(path, write)
+		err = writeInto(path, content)
 	case err == nil:
 		_, _ = fmt.Fprintf(stderr, "%s exists and is replaced\n", path)
 		path, err = filepath.EvalSymlinks(path) // the file, not a link to it
 		if err == nil {
-			m, err = replaceFile(path, write)
+			err = replaceFile(path, 0o600, content)
 		}
 	default:
-		m, err = replaceFile(path, write)
+		err = replaceFile(path, 0o600, content)
 	}
 	if err != nil {
 		return err
@@ -104,29 +108,29 @@ func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), s
 	return nil
 }
 
-// replaceFile writes a file beside the path and renames it to the path.
-func replaceFile(path string, write func(io.Writer) (*bundle.Manifest, error)) (*bundle.Manifest, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".plegd-bundle-*") // mode 0600
+// replaceFile writes a file beside the path and renames it to the path, which is replaced at once.
+func replaceFile(path string, mode os.FileMode, content func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".plegd-*")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // gone once it is renamed
-	m, err := write(f)
-	err = errors.Join(err, f.Close())
+	err = content(f)
+	err = errors.Join(err, f.Chmod(mode), f.Close())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return m, os.Rename(f.Name(), path)
+	return os.Rename(f.Name(), path)
 }
 
 // writeInto writes to a device or a pipe.
-func writeInto(path string, write func(io.Writer) (*bundle.Manifest, error)) (*bundle.Manifest, error) {
+func writeInto(path string, content func(io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0) // a pipe that nobody reads is an error
 	if err != nil {
-		return nil, err
+		return err
 	}
-	m, err := write(f)
-	return m, errors.Join(err, f.Close())
+	err = content(f)
+	return errors.Join(err, f.Close())
 }
 
 // bundleParts are the parts, the most important first: the current verdict.
@@ -144,7 +148,7 @@ func bundleParts(ctx context.Context, cfg daemon.Config, source incidentsFrom) [
 	if err == nil {
 		targets := stacks.Targets(&d.Facts)
 		parts = append(parts, bundle.Processes(table, cfg.SysFS, bundle.Involved(d.Snapshot)), bundle.Stacks(table, targets),
-			bundle.Mounts(table, bundle.Runtimes(targets)))
+			bundle.Mounts(table, targets))
 	}
 	if err == nil && d.Facts.Endpoint.Path != "" {
 		parts = append(parts, runtimePart(table, d.Facts.Endpoint.Path))

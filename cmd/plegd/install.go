@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -30,15 +29,12 @@ func install(dir string) error {
 		return fmt.Errorf("read the running program: %w", err)
 	}
 	defer func() { _ = program.Close() }()
-	temp, err := os.CreateTemp(dir, ".plegd-*")
+	err = replaceFile(filepath.Join(dir, "plegd"), 0o755, func(w io.Writer) error {
+		_, err := io.Copy(w, program)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("install into %s: %w", dir, err)
 	}
-	defer func() { _ = os.Remove(temp.Name()) }() // fails once it is renamed
-	_, err = io.Copy(temp, program)
-	err = errors.Join(err, temp.Chmod(0o755), temp.Close())
-	if err != nil {
-		return fmt.Errorf("install into %s: %w", dir, err)
-	}
-	return os.Rename(temp.Name(), filepath.Join(dir, "plegd"))
+	return nil
 }

@@ -154,26 +154,17 @@ func Stacks(table *proc.Table, targets []stacks.Target) Part {
 	}}
 }
 
-// Runtimes returns the processes of targets.
-func Runtimes(targets []stacks.Target) []int {
-	var pids []int
-	for _, t := range targets {
-		pids = append(pids, t.PID)
-	}
-	return pids
-}
-
-// Mounts is the part of the mount tables of some processes, as each of them sees it.
-func Mounts(table *proc.Table, pids []int) Part {
+// Mounts is the part of the mount tables of the runtime and the hops behind it, as each of them sees it.
+func Mounts(table *proc.Table, targets []stacks.Target) Part {
 	return Part{Name: "mounts of the runtime", Gather: func(_ context.Context, add Add) error {
 		var errs []error
-		for _, pid := range pids {
-			b, err := table.ReadSlow(proc.Path(table.ProcFS, pid, "mountinfo"), maxMountBytes)
+		for _, target := range targets {
+			b, err := table.ReadSlow(proc.Path(table.ProcFS, target.PID, "mountinfo"), maxMountBytes)
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			add(fmt.Sprintf("processes/%d-mountinfo.txt", pid), b)
+			add(fmt.Sprintf("processes/%d-mountinfo.txt", target.PID), b)
 		}
 		return errors.Join(errs...)
 	}}

@@ -67,8 +67,7 @@ type threads struct {
 // those that live would decrease when one ends.
 type threadSum struct {
 	proc.Schedstat
-	at    time.Time
-	blkio uint64
+	at time.Time
 }
 
 // add adds what a thread has used since the sample before.
@@ -76,7 +75,6 @@ func (s *threadSum) add(next, last thread) {
 	s.Run += increase(next.Run, last.Run)
 	s.Delay += increase(next.Delay, last.Delay)
 	s.Slices += increase(next.Slices, last.Slices)
-	s.blkio += increase(next.BlockIO, last.BlockIO)
 }
 
 // increase is 0 for a counter that began again.
@@ -135,7 +133,6 @@ func (t *threads) rates(sum threadSum, v *facts.Process) {
 	v.CPU = time.Duration(sum.Run-last.Run).Seconds() / sum.at.Sub(last.at).Seconds()
 	v.Delay = time.Duration(sum.Delay-first.Delay).Seconds() / sum.at.Sub(first.at).Seconds()
 	v.DelayPerRun = time.Duration((sum.Delay - first.Delay) / max(sum.Slices-first.Slices, 1))
-	v.BlockIODelay = sum.blkio > first.blkio
 }
 
 // nextThread continues what is known of a thread with a new sample.

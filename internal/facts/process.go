@@ -30,8 +30,6 @@ type Process struct {
 	Tracer    string `json:"tracer,omitzero"`
 	// Blocked are threads in D, or asleep without waiting for work, longest first, a few.
 	Blocked []BlockedThread `json:"blocked,omitempty"`
-	// BlockIODelay is true while its threads' time in block I/O rises (with delay accounting on).
-	BlockIODelay bool `json:"block_io_delay,omitzero"`
 	// CPU is the CPU time used, per second since the last sample. Delay is the time spent
 	// runnable and waiting for a CPU, per second over the last two samples (schedstat, all
 	// threads), DelayPerRun the mean of each wait: on a busy node these are many and brief.

@@ -223,5 +223,3 @@ func (s *signals) findingEvidence(id string) lines {
 	out.add("for %s", s.ago(f.Since))
 	return out
 }
-
-func peerStuck(s *signals) lines { return s.findingEvidence(RuntimePeerStuck) }

@@ -162,15 +162,6 @@ func TestContainerIsBlamedLate(t *testing.T) {
 	}
 }
 
-// TestYoungVersion: a Version call that has only just been made is not in the evidence.
-func TestYoungVersion(t *testing.T) {
-	f := hangingList()
-	f.Calls = map[string]facts.Call{opVersion: {LastOK: ago(time.Second), InFlightSince: ago(time.Millisecond)}}
-	if v := Judge(&f, t0, nil); v.Reason != RuntimeListStall || contains(strings.Join(v.Active[0].Evidence, "; "), "version") {
-		t.Errorf("%s: %v", v.Reason, v.Active)
-	}
-}
-
 func TestLinkID(t *testing.T) {
 	for _, tt := range []struct {
 		name string

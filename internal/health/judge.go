@@ -1,5 +1,5 @@
 // Package health turns facts into a verdict: it holds the one table of reasons, and applies the rules of
-// internal/kubelet. It is pure: plain values in, plain values out, and the time is a parameter.
+// internal/kubelet. It is pure: plain values in, plain values out, and the time is a parameter. It reads no file.
 package health
 
 import (

@@ -88,9 +88,6 @@ func storageStalled(s *signals) (out lines) {
 
 // blockIO states what indicates disk wait if the wait channels cannot be read; "" for nothing.
 func (s *signals) blockIO() string {
-	if s.process.BlockIODelay {
-		return "its time in block I/O rises"
-	}
 	some := s.cgroup.OwnPressure().IOSome
 	if some >= ioPressure {
 		return fmt.Sprintf("I/O pressure of the runtime's cgroup: some %.0f %% of the last 10s", some)

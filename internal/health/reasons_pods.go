@@ -82,10 +82,6 @@ func (s *signals) oldHelpers() (out lines) {
 	return out
 }
 
-func (s *signals) helperHoldsUp() bool { return s.chainCause == RuntimeHelperStuck }
-
-func busStalled(s *signals) lines { return s.chainEvidence(SystemBusStalled) }
-
 // stalledInspections returns the inspections in flight for limit, the longest first, and those given up.
 func (s *signals) stalledInspections(limit time.Duration) (out []facts.PodInspection) {
 	for _, p := range slices.Concat(s.f.Relist.Inspecting, s.f.Relist.Failing) {

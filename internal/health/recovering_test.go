@@ -49,24 +49,6 @@ func TestStarvedWhileAccepting(t *testing.T) {
 	}
 }
 
-// TestThawedHopAccepts: until the accept queue of a hop has been looked at a second after
-// the hop was last found stopped or frozen, it proves nothing.
-func TestThawedHopAccepts(t *testing.T) {
-	const ms = time.Millisecond
-	for looked, want := range map[time.Duration]string{2500 * ms: "", 100 * ms: AcceptStalled} {
-		for _, frozen := range []bool{false, true} {
-			f := behindDocker(t0)
-			h := &f.Evidence.Hops[0]
-			hopFails(h, facts.StageSettings, facts.CauseTimeout, 2900*ms)
-			h.Queue = &facts.Queue{At: ago(looked), Listening: true, Inode: 7, Length: 2, Limit: 4096, WaitingSince: ago(5 * time.Second)}
-			if h.Process.StoppedAt = ago(3 * time.Second); frozen {
-				h.Process.StoppedAt, h.Cgroup.FrozenAt = time.Time{}, ago(3*time.Second)
-			}
-			named(t, fmt.Sprintf("frozen %t, looked at %s ago", frozen, looked), &f, want)
-		}
-	}
-}
-
 // judgedAs judges a node that answers, changed by a function.
 func judgedAs(t *testing.T, name, want string, change func(*facts.Facts)) {
 	t.Helper()
@@ -144,26 +126,6 @@ func TestWaitOf(t *testing.T) {
 	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "percpu_rwsem_wait", Syscall: "openat"}), wchan.Storage, "a frozen file system")
 	// A page fault of the memory limit's is no matter of the call that it is in.
 	check.Equal(t, waitOf(&facts.BlockedThread{Channel: "mem_cgroup_handle_over_high", Syscall: "read"}), wchan.Memory, "a memory limit")
-}
-
-// TestSeverityBeside: a thread that waits for the disk is a warning while relists
-// succeed, and critical from when they suffer; it is one and the same reason.
-func TestSeverityBeside(t *testing.T) {
-	f := healthyFacts(t0)
-	f.Evidence.Process = &facts.Process{
-		At: t0, PID: 812, Comm: "containerd", Alive: true, Threads: map[string]int{"D": 1},
-		Blocked: []facts.BlockedThread{{TID: 813, Since: t0.Add(-12 * time.Second), Channel: "jbd2_log_wait_commit"}},
-	}
-	v := Judge(&f, t0, nil)
-	if a := v.ActiveReason(RuntimeStorageStall); a == nil || a.Severity != facts.SeverityWarning || v.State != facts.StateDegraded {
-		t.Fatalf("lists answered: %s %+v", v.State, v.Active)
-	}
-	later := t0.Add(2 * time.Second)
-	f.Relist.Lists = []time.Duration{2 * time.Second}
-	v = Judge(&f, later, v)
-	if a := v.ActiveReason(RuntimeStorageStall); a == nil || a.Severity != facts.SeverityCritical || !a.Since.Equal(t0) {
-		t.Errorf("lists slow: %+v", v.Active)
-	}
 }
 
 // waitingIn is a runtime whose lists are slow, with a thread in a wait channel.

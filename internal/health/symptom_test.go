@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/test/check"
 )
 
 // TestFindSymptom: the call that hangs by the verdict comes before the primary reason's
@@ -150,16 +149,6 @@ func TestWordsOfTheNode(t *testing.T) {
 	f := facts.Facts{Evidence: facts.Evidence{KubeletUnit: "k3s"}}
 	if _, known := nodeWords(&f, "", nil).fill("{abortable}"); known {
 		t.Error("the unit of k3s runs more than the kubelet")
-	}
-}
-
-// TestStepsOfASubject: without a chain the pid is that of the reason's subject.
-func TestStepsOfASubject(t *testing.T) {
-	f := facts.Facts{Evidence: facts.Evidence{
-		Children: &facts.Children{Stuck: []facts.Child{{PID: 11}}, Old: []facts.Child{{PID: 12}}},
-	}}
-	for reason, want := range map[string]string{ShimStuck: "-p 11`", RuntimeHelperStuck: "-p 12`"} {
-		check.Contains(t, stepsOf(&facts.Verdict{Reason: reason}, &f)[0], want, "%s", reason)
 	}
 }
 

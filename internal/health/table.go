@@ -110,7 +110,7 @@ var table = withPages([]Reason{
 		ID: NetworkNotReady, Layer: LayerPods, Severity: facts.SeverityWarning, Reported: true,
 		Match: networkNotReady, CriticalWhile: (*signals).networkLost,
 	},
-	{ID: SystemBusStalled, Layer: LayerPods, Severity: facts.SeverityCritical, Match: busStalled},
+	{ID: SystemBusStalled, Layer: LayerPods, Severity: facts.SeverityCritical, Match: func(s *signals) lines { return s.chainEvidence(SystemBusStalled) }},
 	{
 		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: facts.SeverityWarning,
 		Match: storageFull, CriticalWhile: func(s *signals) bool { return s.callsLate },
@@ -123,12 +123,12 @@ var table = withPages([]Reason{
 	},
 	{
 		ID: RuntimeHelperStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
-		Match: helperStuck, CriticalWhile: (*signals).helperHoldsUp,
+		Match: helperStuck, CriticalWhile: func(s *signals) bool { return s.chainCause == RuntimeHelperStuck },
 		Reads: []string{"children"},
 	},
 	{
 		ID: RuntimePeerStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
-		Match: peerStuck, CriticalWhile: func(s *signals) bool { return s.callsLate },
+		Match: func(s *signals) lines { return s.findingEvidence(RuntimePeerStuck) }, CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Reads: []string{"process", "children"},
 	},
 	{

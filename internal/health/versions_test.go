@@ -7,7 +7,6 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/check"
-	"github.com/plegd/plegd/test/must"
 )
 
 func TestVersions(t *testing.T) {
@@ -39,24 +38,6 @@ func exhausted(f *facts.Facts, version string) {
 	f.Runtime = facts.Runtime{Name: "containerd", Version: version}
 	f.Evidence.Process = &facts.Process{At: t0, PID: 7, Alive: true, Start: t0.Add(-time.Hour), OpenFDs: 256, MaxFDs: 256, ExhaustedAt: t0}
 	f.Evidence.Queue = &facts.Queue{At: t0, Listening: true, Length: 3, Limit: 4096, WaitingSince: t0.Add(-3 * time.Second)}
-}
-
-// TestCountdownBeforeStatusFails: from containerd 1.7 on Status needs a
-// descriptor, so the 30 s run from the moment there is none.
-func TestCountdownBeforeStatusFails(t *testing.T) {
-	for version, want := range map[string]*time.Duration{"1.6.20~ds1": nil, "1.7.24": new(28 * time.Second), "v2.4.2": new(28 * time.Second)} {
-		f := healthyFacts(t0)
-		exhausted(&f, version)
-		f.Status.LastGood = t0.Add(-2 * time.Second)
-		v := Judge(&f, t0, nil)
-		must.Equal(t, v.Reason, AcceptFDExhausted, "%s", version)
-		switch {
-		case (v.NotReadyIn == nil) != (want == nil):
-			t.Errorf("%s: NotReady in %v, want %v", version, v.NotReadyIn, want)
-		case want != nil && *v.NotReadyIn != *want:
-			t.Errorf("%s: NotReady in %s, want %s", version, *v.NotReadyIn, *want)
-		}
-	}
 }
 
 // TestStatusAfterDescriptors: a Status that failed for want of a descriptor says

@@ -96,7 +96,6 @@ type Process struct {
 	Threads   int
 	Start     uint64 // clock ticks since boot
 	Exiting   bool   // it has begun to end (PF_EXITING)
-	BlockIO   uint64 // clock ticks in block I/O; 0 without delay accounting
 }
 
 // ID returns the identity of the process.
@@ -109,7 +108,6 @@ const (
 	statFlags   = 6
 	statThreads = 17
 	statStart   = 19
-	statBlkIO   = 39
 )
 
 // exiting is PF_EXITING of linux/sched.h.
@@ -173,8 +171,6 @@ func (p *Process) setField(n int, field []byte) error {
 		p.Threads = int(value) //nolint:gosec // 31 bits
 	case statStart:
 		p.Start, err = parseUint(field, 64)
-	case statBlkIO:
-		p.BlockIO, _ = parseUint(field, 64) // 0 where the kernel does not count
 	}
 	return err
 }

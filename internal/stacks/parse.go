@@ -2,7 +2,8 @@
 // waits for which lock, and which request holds it.
 //
 // A holder is named only where the dump shows exactly one goroutine that can hold the lock.
-// The package reads a dump from a runtime that serves it, or from a file. It only reads.
+// The package reads a dump from a runtime that serves it, or from a file. It only reads: only Reader.Signal
+// sends a signal, which a person has asked for.
 package stacks
 
 import (

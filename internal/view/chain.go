@@ -72,9 +72,6 @@ func culpritTerm(s *facts.Snapshot) Row {
 		}
 	}
 	out.Text = strings.TrimSpace(Printable(string(l.Kind)) + " " + link(&l))
-	if p := s.Facts.Evidence.Process; p != nil && p.PID == l.PID && p.MaxFDs > 0 && p.OpenFDs >= p.MaxFDs*9/10 {
-		out.Text += fmt.Sprintf(", fds %d of %d", p.OpenFDs, p.MaxFDs)
-	}
 	if s.Symptom != "" {
 		out.Text += "; seen as " + Printable(s.Symptom)
 	}

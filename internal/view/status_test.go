@@ -235,13 +235,3 @@ func TestParts(t *testing.T) {
 		}
 	}
 }
-
-// TestFullDescriptors: a culprit that has used up its descriptors shows them.
-func TestFullDescriptors(t *testing.T) {
-	s := viewtest.Stalled()
-	s.Facts.Evidence.Process.OpenFDs, s.Facts.Evidence.Process.MaxFDs = 72, 8
-	s.Culprit = &facts.Link{Kind: facts.KindRuntime, Name: "containerd", PID: s.Facts.Evidence.Process.PID, Evidence: "asleep: accept queue 1 of 4096"}
-	if got := culpritTerm(&s).Text; !strings.Contains(got, "accept queue 1 of 4096, fds 72 of 8") {
-		t.Error(got)
-	}
-}
