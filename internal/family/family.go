@@ -72,7 +72,7 @@ func Kubelet(p, first proc.Identity) Answer {
 // container.
 func ofNode(p, first proc.Identity) Answer {
 	if err := p.Unread[proc.ProofUser]; err != nil {
-		return refused("its user could not be read (%s)", proc.OutcomeOf(err))
+		return Answer{Refused: fmt.Sprintf("its user could not be read (%s)", proc.OutcomeOf(err)), Err: err}
 	}
 	if !p.IsRoot() {
 		return refused("it runs as uid %d", lowestUser(p.UIDs))
@@ -84,7 +84,7 @@ func ofNode(p, first proc.Identity) Answer {
 		return refused("it is in another pid namespace than pid 1")
 	}
 	if err := p.Unread[proc.ProofCgroup]; err != nil {
-		return refused("its cgroup could not be read (%s)", proc.OutcomeOf(err))
+		return Answer{Refused: fmt.Sprintf("its cgroup could not be read (%s)", proc.OutcomeOf(err)), Err: err}
 	}
 	if cgroup, found := containerCgroup(p.Cgroups, first.Cgroups); found {
 		return refused("its cgroup %s is a container's", cgroup)

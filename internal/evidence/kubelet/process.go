@@ -39,6 +39,9 @@ const (
 // ErrNone is returned where the node has no kubelet.
 var ErrNone = errors.New("no kubelet on this node")
 
+// errNotTaken is wrapped where a process is certainly not the node's kubelet.
+var errNotTaken = errors.New("is not taken for the node's kubelet")
+
 // Process samples the process and the settings of the kubelet.
 type Process struct {
 	ProcFS string
@@ -114,10 +117,10 @@ func (k *Process) search(ctx context.Context, maxAge time.Duration) (*facts.Kube
 			doubt = nil // the kubelet of another runtime
 		}
 	}
-	if doubt != nil {
-		return nil, doubt
+	if doubt == nil || k.id.PID != 0 && errors.Is(doubt, errNotTaken) {
+		return nil, ErrNone // the kubelet that was seen has ended; another process has only its name
 	}
-	return nil, ErrNone
+	return nil, doubt
 }
 
 // keep keeps the settings of the kubelet.
@@ -191,7 +194,10 @@ func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (pro
 		}
 		answer := family.Kubelet(id, first)
 		if !answer.Proven() {
-			doubt = fmt.Errorf("pid %d (%s) is not taken for the node's kubelet: %s", p.PID, plain.Text(p.Comm), answer.Refused)
+			doubt = fmt.Errorf("pid %d (%s) %w: %s", p.PID, plain.Text(p.Comm), errNotTaken, answer.Refused)
+			if answer.Err != nil {
+				doubt = errors.New(doubt.Error()) // it may be the kubelet
+			}
 			continue
 		}
 		for _, part := range answer.Unproven {

@@ -74,6 +74,33 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestImpostorHidesNoEnd: the kubelet has ended, and another user's process of its name does not hide that. One whose
+// user cannot be read may be the kubelet.
+func TestImpostorHidesNoEnd(t *testing.T) {
+	root := t.TempDir()
+	write := func(pid int, comm, status string) {
+		dir := strconv.Itoa(pid)
+		evidencetest.WriteTree(t, root, map[string]string{
+			dir + "/stat": evidencetest.StatLine(pid, comm, 'S', 1, 100), dir + "/cgroup": "0::/\n", dir + "/cmdline": comm + "\x00", dir + "/status": status,
+		})
+	}
+	write(1, "systemd", rootStatus)
+	write(9, "kubelet", rootStatus)
+	k := &Process{ProcFS: root, Table: proc.NewTable(root), Endpoint: func() string { return "" }, Runtime: func() int { return 0 }}
+	v, err := k.Sample(t.Context())
+	must.Do(t, err)
+	check.Equal(t, v.PID, 9, "the kubelet")
+	must.Do(t, os.RemoveAll(root+"/9"))
+	write(10, "kubelet", "Uid:\t1000\t1000\t1000\t1000\nNSpid:\t10\n")
+	_, err = k.Sample(t.Context())
+	check.Equal(t, errors.Is(err, ErrNone), true, "beside another user's process: %v", err)
+	must.Do(t, os.RemoveAll(root+"/10"))
+	write(11, "kubelet", "no user\n")
+	k.Table = proc.NewTable(root) // not the one of before
+	_, err = k.Sample(t.Context())
+	check.Equal(t, err != nil && !errors.Is(err, ErrNone), true, "beside one whose user cannot be read: %v", err)
+}
+
 // TestK3sArguments: the kubelet's arguments within those of k3s.
 func TestK3sArguments(t *testing.T) {
 	got := k3sArguments([]string{"k3s", "server", "--kubelet-arg=node-status-update-frequency=4s", "--kubelet-arg", "v=2"})
