@@ -205,11 +205,11 @@ bench-real: build ## Measure plegd on a real containerd with 10, 110 and 250 pod
 	@PLEGD_BINARY=$(CURDIR)/build/plegd PLEGD_BENCH=$(CURDIR)/build/bench bash bench/write.sh real "$(WRITE)" $(GO) test -tags e2e -count=1 -timeout 1h -v -run TestReal ./test/realbench/
 
 .PHONY: e2e-peers
-e2e-peers: build ## Measure how soon plegd, node-problem-detector's health checker and crictl state faults of a real containerd, and what they cost: make e2e-peers PLEGD_BENCH_NPD=DIR (with node-problem-detector, health-checker and crictl) (root)
+e2e-peers: build ## Measure how soon plegd, node-problem-detector's health checker and crictl state faults of a real containerd, and what they cost: make e2e-peers PLEGD_BENCH_NPD=DIR [WRITE=docs/comparison.md] (with node-problem-detector, health-checker and crictl) (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-peers: needs root: it starts a containerd with pods" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	PLEGD_BINARY=$(CURDIR)/build/plegd $(GO) test -tags e2e -count=1 -timeout 30m -v -run TestPeers ./test/realbench/
-	@$(MAKE) --no-print-directory bench-real PLEGD_BENCH_PODS=10
+	@PLEGD_BINARY=$(CURDIR)/build/plegd bash bench/write.sh peers "$(WRITE)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run TestPeers ./test/realbench/
+	@$(MAKE) --no-print-directory bench-real PLEGD_BENCH_PODS=10 WRITE=
 
 .PHONY: lint
 lint: lint-tools ## Check formatting and run golangci-lint, which vets with the tag e2e

@@ -4,6 +4,7 @@ package realbench
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -227,8 +228,11 @@ func startNPD(t *testing.T, dir, socket string) int {
 	config := filepath.Join(lab.Dir(t), "health-checker.json")
 	text := fmt.Sprintf(npdConfig, filepath.Join(dir, "health-checker"), filepath.Join(dir, "crictl"), socket)
 	lab.Must(t, os.WriteFile(config, []byte(text), 0o600))
+	// It ends where it has no exporter at all.
+	_, port, err := net.SplitHostPort(lab.FreeAddress(t))
+	lab.Must(t, err)
 	pid, ended := lab.StartProgram(t, "npd", filepath.Join(dir, "node-problem-detector"), "--enable-k8s-exporter=false",
-		"--prometheus-port=0", "--port=0", "--config.custom-plugin-monitor="+config)
+		"--prometheus-port="+port, "--port=0", "--config.custom-plugin-monitor="+config)
 	select {
 	case <-ended:
 		t.Fatal("node-problem-detector ended at once: see its log")

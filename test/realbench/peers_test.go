@@ -110,7 +110,7 @@ func await(peers []peer, wanted func(string) bool) []statement {
 	return out
 }
 
-// command returns a check that runs a program: the first line of its output where it fails.
+// command returns a check that runs a program: the begin of its output's last line where it fails.
 func command(name string, args ...string) func() string {
 	return func() string {
 		ctx, cancel := context.WithTimeout(context.Background(), peerLimit)
@@ -119,7 +119,7 @@ func command(name string, args ...string) func() string {
 		if err == nil {
 			return ""
 		}
-		line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-		return fmt.Sprintf("%.60s (%v)", line, err)
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return fmt.Sprintf("%.40s", lines[len(lines)-1])
 	}
 }
