@@ -75,7 +75,7 @@ func (n *node) startFake(unit string) {
 // await waits for a condition.
 func (n *node) await(what string, condition func() error) {
 	n.t.Helper()
-	lab.Eventually(n.t, 20*time.Second, what, condition)
+	lab.Eventually(n.t, time.Minute, what, condition)
 }
 
 // awaitText waits until the line that systemctl status shows has a word that begins so.
@@ -101,7 +101,7 @@ func (n *node) status() (s lab.Status, err error) {
 
 func (n *node) awaitSources(up bool, names ...string) {
 	n.t.Helper()
-	lab.AwaitSources(n.t, 20*time.Second, n.status, up, names...)
+	lab.AwaitSources(n.t, time.Minute, n.status, up, names...)
 }
 
 // is checks properties of plegd's unit.
