@@ -19,7 +19,7 @@ const (
 	maxShimThreads = 64              // of a shim are read
 	helperAge      = 5 * time.Second // from which a helper is reported
 	// familyInterval is the time between two passes over all processes while something
-	// may be wrong or a pod has changed, familyCalm in the steady state.
+	// may be wrong or a pod has changed, familyCalm in the steady state and of a stopped runtime.
 	familyInterval = 2500 * time.Millisecond
 	familyCalm     = 30 * time.Second
 )
@@ -77,7 +77,7 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 	switch {
 	case runtime != c.runtime:
 		age = 0
-	case c.isCalm() && changed == c.changed:
+	case changed == c.changed && (c.isCalm() || c.startsNothing()):
 		age = familyCalm
 	}
 	all, err := c.table.Processes(ctx, age)
@@ -101,6 +101,15 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 		Stuck: longest(c.stuckShims(now)),
 		Old:   longest(c.oldHelpers(now)),
 	}, nil
+}
+
+// startsNothing reports whether the runtime has been stopped since before the last pass over all processes.
+func (c *childrenSource) startsNothing() bool {
+	p := c.process.Value()
+	if p == nil || c.all == nil || !p.Stopped() || len(p.Stops) == 0 {
+		return false
+	}
+	return c.all.At.After(p.Stops[len(p.Stops)-1])
 }
 
 // oldHelpers returns the helpers that have run for longer than helperAge.

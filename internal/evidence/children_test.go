@@ -91,6 +91,30 @@ func TestChildrenFixture(t *testing.T) {
 	}
 }
 
+// TestStoppedStartsNothing: once the processes have been read since the runtime was stopped, they are read no sooner
+// than in the steady state.
+func TestStoppedStartsNothing(t *testing.T) {
+	stopped := time.Now()
+	states := map[string]int{"T": 3}
+	for name, tt := range map[string]struct {
+		process *facts.Process
+		read    time.Time
+		want    bool
+	}{
+		"read since":             {&facts.Process{Alive: true, Threads: states, Stops: []time.Time{stopped}}, stopped.Add(1), true},
+		"read before":            {&facts.Process{Alive: true, Threads: states, Stops: []time.Time{stopped}}, stopped, false},
+		"stopped again":          {&facts.Process{Alive: true, Threads: states, Stops: []time.Time{stopped, stopped.Add(2)}}, stopped.Add(1), false},
+		"one thread runs":        {&facts.Process{Alive: true, Threads: map[string]int{"T": 2, "S": 1}, Stops: []time.Time{stopped}}, stopped.Add(1), false},
+		"stopped before plegd":   {&facts.Process{Alive: true, Threads: states}, stopped.Add(1), false},
+		"it has ended meanwhile": {&facts.Process{Threads: states, Stops: []time.Time{stopped}}, stopped.Add(1), false},
+	} {
+		process := newProcess(&hop{})
+		process.Watch.last.Store(&sample[facts.Process]{Source: facts.Source{Up: true}, value: tt.process})
+		c := &childrenSource{hop: &hop{process: process}, all: &proc.Processes{At: tt.read}}
+		check.Equal(t, c.startsNothing(), tt.want, "%s", name)
+	}
+}
+
 // TestChildrenSince follows one shim through its states, a second apart.
 func TestChildrenSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,6 +16,10 @@ const (
 	// startDuration is the longest start of a runtime: a snapshotter's database is opened after
 	// the socket.
 	startDuration = 5 * time.Minute
+	// databaseInterval is the time between two reads of which databases a process has open, from
+	// databaseSettles after its start on: there are hundreds of descriptors beside them.
+	databaseInterval = 5 * time.Second
+	databaseSettles  = 30 * time.Second
 )
 
 // lockWait returns a file lock that the process of a sample waits for; nil for none, while no call
@@ -32,7 +36,7 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	p.unread.Add("file locks", err)
 	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
 	if len(waits) == 0 && p.mayPoll(v) {
-		waits = p.databaseLocks(ctx, v.PID, locks)
+		waits = p.databaseLocks(ctx, v, locks)
 	}
 	if len(waits) == 0 {
 		p.lockFile = ""
@@ -73,15 +77,19 @@ func (p *Process) mayPoll(v *facts.Process) bool {
 
 // databaseLocks returns the locks that other processes hold on databases that a process has
 // open.
-func (p *Process) databaseLocks(ctx context.Context, pid int, locks []proc.Lock) []proc.Lock {
-	foreign := slices.DeleteFunc(locks, func(l proc.Lock) bool { return l.Waiting || l.PID <= 0 || l.PID == pid })
+func (p *Process) databaseLocks(ctx context.Context, v *facts.Process, locks []proc.Lock) []proc.Lock {
+	foreign := slices.DeleteFunc(locks, func(l proc.Lock) bool { return l.Waiting || l.PID <= 0 || l.PID == v.PID })
 	if len(foreign) == 0 {
 		return nil
 	}
-	open := p.openFiles(ctx, pid, ".db")
+	settled := v.At.Sub(v.Start) >= databaseSettles && v.PID == p.last.PID
+	if !settled || v.At.Sub(p.databasesRead) >= databaseInterval {
+		p.databasesRead = v.At
+		p.databases = p.openFiles(ctx, v.PID, ".db")
+	}
 	var out []proc.Lock
 	for _, l := range foreign {
-		if open[l.File] != "" {
+		if p.databases[l.File] != "" {
 			out = append(out, proc.Lock{File: l.File, Holder: l.PID})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -148,4 +149,13 @@ func TestPolledLock(t *testing.T) {
 		}
 		check.Equal(t, got, want, "locked on device %s", device)
 	}
+	// Which databases are open is read again after a time.
+	p := processIn(root, 1000)
+	p.up = func() time.Duration { return time.Hour }
+	evidencetest.WriteTree(t, root, map[string]string{"locks": "1: FLOCK  ADVISORY  WRITE 2000 fe:00:5678 0 EOF\n"})
+	gatherProcess(t, p)
+	must.Do(t, os.Remove(root+"/1000/fd/9"))
+	check.Equal(t, gatherProcess(t, p).Lock != nil, true, "locked, as it was open just before")
+	p.databasesRead = p.databasesRead.Add(-databaseInterval)
+	check.Equal(t, gatherProcess(t, p).Lock != nil, false, "locked once it has been closed")
 }

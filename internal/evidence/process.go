@@ -49,9 +49,12 @@ type Process struct {
 	proven   bool           // last.Program is what its identity proves
 	older    map[int]bool   // the processes that were there before it went
 	lockFile string         // of last.Lock as /proc/locks has it
-	threads  threads
-	traced   time.Time   // when it was last read who traces it
-	unread   proc.Unread // by this sample
+	// databases are those that the process had open at databasesRead, by their names in /proc/locks.
+	databases     map[string]string
+	databasesRead time.Time
+	threads       threads
+	traced        time.Time   // when it was last read who traces it
+	unread        proc.Unread // by this sample
 }
 
 func newProcess(h *hop) *Process {
