@@ -42,8 +42,8 @@ func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(
 	return out
 }
 
-// holdersToName returns those of the holders of something that may be named for it: none that another
-// one descends from, as a shell that waits for the end of a program.
+// holdersToName returns those of the holders of something that may be named for it. Where none stands
+// still, a holder does not count from which another one descends, as a shell that waits for a program.
 func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 	named := without(pids, func(pid int) bool { return pid == f.pid || pid == 1 && len(pids) > 1 })
 	older := without(named, func(pid int) bool {
@@ -53,12 +53,6 @@ func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 	if len(older) > 0 {
 		named = older
 	}
-	all := f.processes(ctx)
-	named = without(named, func(pid int) bool {
-		return slices.ContainsFunc(named, func(other int) bool {
-			return other != pid && slices.Contains(all.Ancestors(other), pid)
-		})
-	})
 	held := without(named, func(pid int) bool {
 		p, err := proc.ReadStat(f.procfs, pid)
 		return err != nil || strings.IndexByte("TtD", p.State) < 0
@@ -66,7 +60,12 @@ func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 	if len(named) > 1 && len(held) == 1 {
 		return held
 	}
-	return named
+	all := f.processes(ctx)
+	return without(named, func(pid int) bool {
+		return slices.ContainsFunc(named, func(other int) bool {
+			return other != pid && slices.Contains(all.Ancestors(other), pid)
+		})
+	})
 }
 
 // without returns the pids for which drop is false.

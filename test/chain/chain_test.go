@@ -236,17 +236,19 @@ func TestChildren(t *testing.T) {
 }
 
 // TestPipeline: a shell waits for all parts of a pipeline, and the last of them to end is the one that
-// waits for none of the others; of two that wait for nothing, none is named.
+// waits for none of the others; of two that wait for nothing, none is named. A reader that is stopped is
+// named, and not its child.
 func TestPipeline(t *testing.T) {
 	for _, tt := range []struct{ script, last, unknown string }{
 		{script: "echo ready; { sleep 1001; true; } | cat", last: "sleep"},
 		{script: "echo ready; cat /dev/zero | sleep 1002", last: "sleep"},
+		{script: `echo ready; mkfifo "$0/f"; perl -e 'fork or exec "sleep", "1005"; kill "STOP", $$' <"$0/f" & exec cat /dev/zero >"$0/f"`, last: "perl"},
 		{script: "echo ready; sleep 1003 | sleep 1004", last: "sh", unknown: "cannot be seen"},
 	} {
-		cmd := exec.Command("sh", "-c", tt.script)
+		cmd := exec.Command("sh", "-c", tt.script, t.TempDir())
 		cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 		shell := waiting.Start(t, cmd)
-		t.Cleanup(func() { _ = unix.Kill(-shell.PID, unix.SIGKILL) }) // its parts too
+		t.Cleanup(func() { _ = unix.Kill(-shell.PID, unix.SIGKILL) })              // its parts too
 		lab.Eventually(t, 30*time.Second, "the chain is as wanted", func() error { // the parts take a moment to begin
 			c := walked(t, shell.PID)
 			last := c.Links[len(c.Links)-1]
