@@ -89,6 +89,9 @@ func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
 	if found || s.isGeneral() && s.OthersAnswered() {
 		helpers = e.helpersOf(ctx, e.runtime(), target.ID)
 	}
+	if found && len(helpers) == 0 && s.RuntimePID != e.runtime() {
+		helpers = e.helpersOf(ctx, s.RuntimePID, target.ID) // cri-dockerd's own are the network plugins
+	}
 	switch {
 	case len(helpers) > 0:
 		// A helper that began before the call may have the lock that it waits for.

@@ -68,6 +68,27 @@ func TestLoopMount(t *testing.T) {
 	}
 }
 
+// TestPluginOfTarget: the status of a sandbox waits for its own network plugin, a child of cri-dockerd,
+// and not for that of another one.
+func TestPluginOfTarget(t *testing.T) {
+	for id, want := range map[string]int{"s": 12, "other": 0} {
+		root, sysfs := procTree(t, map[int]byte{10: 'S', 11: 'S', 12: 'S'}), t.TempDir()
+		evidencetest.WriteTree(t, root, map[string]string{
+			"12/stat":    evidencetest.StatLine(12, "plugin", 'S', 10, 100),
+			"12/environ": "CNI_COMMAND=DEL\x00CNI_CONTAINERID=" + id + "\x00",
+		})
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		s := symptomOf(&cri.Entry{ID: "s", Sandbox: true})
+		s.RuntimePID, s.DaemonPID = 10, 11
+		c := New(proc.NewTable(root), sysfs, (&fakeAsker{hang: " s "}).ask).Explore(t.Context(), s)
+		got := 0
+		if helper := c.Link(facts.KindHelper); helper != nil {
+			got = helper.PID
+		}
+		check.Equal(t, got, want, "plugin of %s: %+v", id, c)
+	}
+}
+
 // TestShimOfTarget: the chain goes by the shim of the container before that of its
 // sandbox, with its id and pod, and names no idle one.
 func TestShimOfTarget(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
@@ -213,11 +214,22 @@ func (e *Explorer) isHelper(ctx context.Context, p proc.Process) bool {
 // they should, the oldest first; only those that work on a container, unless id is "".
 func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []proc.Process {
 	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p proc.Process) bool {
-		isAbout := id == "" || slices.Contains(e.table.Args(p.ID()), id)
-		return !isAbout || age(p) < helperAge || e.kindOf(ctx, p) != facts.KindHelper
+		return age(p) < helperAge || e.kindOf(ctx, p) != facts.KindHelper || id != "" && !e.worksOn(p, id)
 	})
 	slices.SortFunc(out, func(a, b proc.Process) int { return cmp.Compare(a.Start, b.Start) })
 	return out
+}
+
+// maxEnviron bounds the environment of a helper that is read.
+const maxEnviron = 64 << 10
+
+// worksOn reports whether a helper names a container or sandbox in its arguments, or as a CNI plugin does.
+func (e *Explorer) worksOn(p proc.Process, id string) bool {
+	if slices.Contains(e.table.Args(p.ID()), id) {
+		return true
+	}
+	environ, _ := proc.Read(proc.Path(e.procfs, p.PID, "environ"), maxEnviron) // without it nothing is known
+	return slices.Contains(strings.Split(string(environ), "\x00"), "CNI_CONTAINERID="+id)
 }
 
 // age is how long a process has run.
