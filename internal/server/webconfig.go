@@ -30,11 +30,11 @@ const webReadTimeout = time.Second
 // health probes for one, so plegd has its own.
 type webFile struct {
 	path string // empty: neither TLS nor authentication
-	read bounded.Slot[*webSettings]
 
 	mu       sync.Mutex
-	settings *webSettings // the last valid ones
-	err      error        // of the last read that ended
+	reading  chan struct{} // closed when the read in flight ends; nil if there is none
+	settings *webSettings  // the last valid ones
+	err      error         // of the last read
 }
 
 // webSettings are what the file sets. They do not change.
@@ -51,31 +51,52 @@ func (s *webSettings) demands() (users, certs bool) {
 	return len(s.Users) > 0, s.TLSConfig.ClientAuth == "RequireAndVerifyClientCert"
 }
 
-// current reads the file. A request beside a read that has not ended gets the last settings. If
-// the newest read failed, its error is returned beside the last valid settings.
+// current reads the file. Requests share a read. If it fails the error is returned beside the
+// last valid settings.
 func (f *webFile) current(ctx context.Context) (*webSettings, error) {
 	if f.path == "" {
 		return &webSettings{}, nil
 	}
-	settings, err := f.read.Do(ctx, webReadTimeout, func(context.Context) (*webSettings, error) {
-		f.mu.Lock()
-		last := f.settings
-		f.mu.Unlock()
-		return readWebSettings(f.path, last)
-	})
-	unread := errors.Is(err, bounded.ErrBusy) || errors.Is(err, bounded.ErrLate) || ctx.Err() != nil
+	f.mu.Lock()
+	reading := f.reading
+	if reading == nil {
+		reading = make(chan struct{})
+		f.reading = reading
+		go f.read(reading)
+	}
+	f.mu.Unlock()
+	limited, cancel := context.WithTimeout(ctx, webReadTimeout)
+	defer cancel()
+	select {
+	case <-reading:
+	case <-limited.Done():
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !unread {
-		f.err = err
+	if f.settings == nil && f.err == nil {
+		return nil, fmt.Errorf("read %s: %w", f.path, bounded.ErrLate)
 	}
+	return f.settings, f.err
+}
+
+// read reads the file once, and closes done.
+func (f *webFile) read(done chan struct{}) {
+	f.mu.Lock()
+	last := f.settings
+	f.mu.Unlock()
+	var settings *webSettings
+	err := bounded.Recovered(func() (err error) {
+		settings, err = readWebSettings(f.path, last)
+		return err
+	})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
 	if err == nil {
 		f.settings = settings
 	}
-	if f.settings == nil && f.err == nil {
-		return nil, fmt.Errorf("read %s: %w", f.path, err)
-	}
-	return f.settings, f.err
+	f.reading = nil
+	close(done)
 }
 
 // readWebSettings returns last if none of the files has changed since.
