@@ -211,7 +211,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "the kubelet moves to another runtime, whose Status fails", unnamed: true, loopSilent: true, statusRule: true,
-		predicted: 66 * second, length: 160 * second,
+		predicted: 62*second + statusSeen, length: 160 * second,
 		run: func(l *lane) {
 			l.Fault()
 			l.moveKubelet()

@@ -345,18 +345,20 @@ func TestHealthzOff(t *testing.T) {
 // TestAPICalls: what the kubelet's requests to its API server end with.
 func TestAPICalls(t *testing.T) {
 	at := time.Now()
-	sample := func(ok, refused float64) map[string]float64 {
-		return map[string]float64{apiRequests + "200": ok, apiRequests + "401": refused}
+	for _, code := range []string{"401", "403", "<error>"} {
+		sample := func(ok, refused float64) map[string]float64 {
+			return map[string]float64{apiRequests + "200": ok, apiRequests + code: refused}
+		}
+		first := apiCalls(facts.APICalls{}, sample(5, 1), sample(6, 2), at)
+		if first.Refused != "" || !first.OKAt.Equal(at) {
+			t.Errorf("%s: one is answered: %+v", code, first)
+		}
+		second := apiCalls(first, sample(6, 2), sample(6, 3), at.Add(time.Second))
+		if second.Refused != code || !second.OKAt.Equal(at) || second.RefusedSince.IsZero() {
+			t.Errorf("%s: none is answered: %+v", code, second)
+		}
+		check.Equal(t, apiCalls(second, sample(6, 3), sample(6, 3), at.Add(2*time.Second)), second, "%s: none is made", code)
 	}
-	first := apiCalls(facts.APICalls{}, sample(5, 1), sample(6, 2), at)
-	if first.Refused != "" || !first.OKAt.Equal(at) {
-		t.Errorf("one is answered: %+v", first)
-	}
-	second := apiCalls(first, sample(6, 2), sample(6, 3), at.Add(time.Second))
-	if second.Refused != "401" || !second.OKAt.Equal(at) || second.RefusedSince.IsZero() {
-		t.Errorf("none is answered: %+v", second)
-	}
-	check.Equal(t, apiCalls(second, sample(6, 3), sample(6, 3), at.Add(2*time.Second)), second, "none is made")
 }
 
 // startMetrics are the kubelet's counters of calls that start pods.
