@@ -179,11 +179,9 @@ func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (pro
 		if !family.NamedKubelet(p) {
 			continue
 		}
-		shares, err := proc.SharesNamespace(k.ProcFS, p.PID, peer, "net")
-		if err == nil && !shares {
+		if !k.isNear(p.PID, peer) {
 			continue
 		}
-		k.unread.Add("network namespace", err) // the other proofs decide
 		id, err := k.Table.Identify(ctx, p.PID)
 		if err != nil {
 			continue // it has ended, or is another one by now
@@ -192,21 +190,39 @@ func (k *Process) find(ctx context.Context, peer int, maxAge time.Duration) (pro
 		if err != nil {
 			return nil, nil, err // without it no process is proved
 		}
-		answer := family.Kubelet(id, first)
-		if !answer.Proven() {
-			doubt = fmt.Errorf("pid %d (%s) %w: %s", p.PID, plain.Text(p.Comm), errNotTaken, answer.Refused)
-			if answer.Err != nil {
-				doubt = errors.New(doubt.Error()) // it may be the kubelet
-			}
+		err = k.prove(id, first)
+		if err != nil {
+			doubt = err
 			continue
-		}
-		for _, part := range answer.Unproven {
-			k.unread.Add(string(part), id.Unread[part])
 		}
 		proved = append(proved, p)
 	}
 	slices.SortFunc(proved, func(a, b proc.Process) int { return a.PID - b.PID })
 	return proved, doubt, nil
+}
+
+// isNear reports whether a process shares the network namespace of another. Where that is denied the
+// other proofs decide.
+func (k *Process) isNear(pid, peer int) bool {
+	shares, err := proc.SharesNamespace(k.ProcFS, pid, peer, "net")
+	k.unread.Add("network namespace", err)
+	return shares || err != nil
+}
+
+// prove returns why a process is not taken for a kubelet of the node, nil where it is.
+func (k *Process) prove(id, first proc.Identity) error {
+	answer := family.Kubelet(id, first)
+	if answer.Proven() {
+		for _, part := range answer.Unproven {
+			k.unread.Add(string(part), id.Unread[part])
+		}
+		return nil
+	}
+	doubt := fmt.Errorf("pid %d (%s) %w: %s", id.PID, plain.Text(id.Comm), errNotTaken, answer.Refused)
+	if answer.Err != nil {
+		return errors.New(doubt.Error()) // it may be the kubelet
+	}
+	return doubt
 }
 
 // sockets looks at sockets' files, whose file system may hang. The zero value is ready for use.
