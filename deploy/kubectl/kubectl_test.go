@@ -9,13 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
 // fakeKubectl knows nodes with a pod each. The plegd of node-c does not answer, that of node-d is
 // another program, and a pod is not scheduled.
 const fakeKubectl = `#!/bin/sh
-echo "$*" >>"$LOG"
+printf '%s\n' "$*" >>"$LOG"
 case "$*" in
 *--all-namespaces*) exit 1 ;;
 *"get pods --namespace=plegd"*spec.nodeName=node-b*) echo "node-b|plegd-b" ;;
@@ -86,8 +87,42 @@ func TestPlugin(t *testing.T) {
 			t.Errorf("%q: %d, want %d with %q\n%s", tt.args, code, tt.code, tt.want, out)
 		}
 	}
+	asked, err = os.ReadFile(log)
+	must.Do(t, err)
+	sayVerbs(t, strings.Split(strings.TrimSpace(string(asked)), "\n"))
 	files, err := filepath.Glob(filepath.Join(dir, "plegd-bundle-*"))
 	if err != nil || len(files) != 1 {
 		t.Errorf("the bundles %q, %v", files, err)
+	}
+}
+
+// sayVerbs fails unless the plugin's help and its documentation name the verbs of RBAC that the
+// calls of kubectl need. kubectl exec gets the pod first.
+func sayVerbs(t *testing.T, calls []string) {
+	t.Helper()
+	help, err := os.ReadFile("kubectl-plegd")
+	must.Do(t, err)
+	page, err := os.ReadFile("../../docs/operating.md")
+	must.Do(t, err)
+	needs := map[string][]string{
+		"get pods --":                   {"list for pods"},
+		"get --raw /api/v1/namespaces/": {"get for pods/proxy"},
+		"exec --namespace=plegd plegd-": {"get for pods", "create for pods/exec"},
+	}
+	for _, call := range calls {
+		known := false
+		for prefix, verbs := range needs {
+			if !strings.HasPrefix(call, prefix) {
+				continue
+			}
+			known = true
+			for _, verb := range verbs {
+				check.Contains(t, strings.Join(strings.Fields(string(help)), " "), verb, "the help, for kubectl %s", call)
+				check.Contains(t, string(page), verb, "the documentation, for kubectl %s", call)
+			}
+		}
+		if !known {
+			t.Errorf("which verb does kubectl %s need?", call)
+		}
 	}
 }

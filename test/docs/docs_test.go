@@ -113,6 +113,35 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+var (
+	measured = regexp.MustCompile(`(?s)<!-- (?:begin results|bench):.*?<!-- end`)
+	// commit is what the tools write: a line of its own, a cell after a date, a sentence.
+	commit = regexp.MustCompile(`(?:commit |\d{4}-\d\d-\d\d, |with plegd )[0-9a-f]{7,40}\b`)
+)
+
+// TestMeasured: each page of results says that later code may differ, and each of its tables at
+// which commit it was measured, or that it was not.
+func TestMeasured(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join(root, "docs/results/*.md"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no results: %v", err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		must.Do(t, err)
+		check.Contains(t, string(text), "\n\nEach table names the commit that it was measured at; later code may differ.\n", "%s", path)
+		tables := measured.FindAllString(string(text), -1)
+		if len(tables) == 0 {
+			t.Errorf("%s has no table that a tool wrote", path)
+		}
+		for _, table := range tables {
+			if !commit.MatchString(table) && !strings.Contains(table, "\nNot measured.\n") {
+				t.Errorf("%s: a table without its commit: %.60s", path, table)
+			}
+		}
+	}
+}
+
 // TestNames finds the tests that a page, the Makefile or CI names.
 func TestNames(t *testing.T) {
 	out, err := exec.Command("git", "-C", root, "grep", "-hoE", "^func Test[A-Za-z]+", "--", "*_test.go").Output()
