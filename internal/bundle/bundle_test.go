@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -115,9 +116,27 @@ func gathered(t *testing.T, p Part) (map[string]string, error) {
 // TestProcesses: the threads and files of a process are described, its environment
 // is not, and a process that is gone is listed as missing.
 func TestProcesses(t *testing.T) {
-	t.Setenv("PLEGD_TEST_SECRET", "do-not-tell")
+	const secret = "PLEGD_TEST_SECRET=do-not-tell"
+	other := exec.Command("cat")
+	other.Env = []string{secret}
+	in, err := other.StdinPipe()
+	must.Do(t, err)
+	out, err := other.StdoutPipe()
+	must.Do(t, err)
+	must.Do(t, other.Start())
+	t.Cleanup(func() {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+	})
+	_, err = in.Write([]byte("x"))
+	must.Do(t, err)
+	_, err = out.Read(make([]byte, 1)) // an answer: it runs, and its environment is in place
+	must.Do(t, err)
+	environment, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", other.Process.Pid))
+	must.Do(t, err)
+	check.Contains(t, string(environment), secret, "the process has it")
 	pid := os.Getpid()
-	files, err := gathered(t, Processes(proc.NewTable("/proc"), "/sys", []int{0, 1 << 30, pid, pid}))
+	files, err := gathered(t, Processes(proc.NewTable("/proc"), "/sys", []int{0, 1 << 30, pid, pid, other.Process.Pid}))
 	if err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a process that is gone: %v", err)
 	}
@@ -125,8 +144,11 @@ func TestProcesses(t *testing.T) {
 	for _, want := range []string{"== status\nName:", "== threads", "wchan=", "== open files\n0 ", "== cgroup\n"} {
 		check.Contains(t, text, want, "it lacks")
 	}
-	if strings.Contains(text, "do-not-tell") {
-		t.Error("the environment is in it")
+	check.Contains(t, files[fmt.Sprintf("processes/%d-cat.txt", other.Process.Pid)], "== cmdline\ncat ", "it lacks")
+	for name, content := range files {
+		if strings.Contains(content, secret) {
+			t.Errorf("%s has the environment", name)
+		}
 	}
 }
 
