@@ -64,7 +64,7 @@ type Daemon struct {
 	events   *events.Subscriber          // nil without --events
 	chain    atomic.Pointer[facts.Chain] // nil while no call hangs
 	ledger   *ledger.Ledger
-	findings atomic.Pointer[[]facts.Finding]
+	owed     owed
 
 	judging
 }
@@ -208,6 +208,7 @@ func (d *Daemon) watch() {
 			TokenFile: cfg.KubeletTokenFile, CAFile: cfg.KubeletCAFile, Seen: d.restored.KubeletSeen,
 		},
 	})
+	d.shown["ledger"] = &d.owed
 	d.ledger = ledger.New(ledger.Options{
 		Table: d.sources.Table, SysFS: cfg.SysFS, PIDs: d.sources.PIDs, Sockets: d.sources.Sockets, Pod: d.pod,
 		Begun: d.restored.owed,

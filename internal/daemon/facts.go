@@ -59,9 +59,7 @@ func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 	}
 	f.Evidence.Children = d.withPods(f.Evidence.Children)
 	f.Evidence.Chain = d.chain.Load()
-	if found := d.findings.Load(); found != nil {
-		f.Evidence.Findings = *found
-	}
+	f.Evidence.Findings = d.owed.findings()
 	return f
 }
 

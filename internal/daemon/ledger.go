@@ -3,9 +3,8 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
@@ -17,27 +16,64 @@ import (
 func (d *Daemon) keepLedger(ctx context.Context) error {
 	var pass bounded.Slot[ledger.Result]
 	var due time.Time
-	failure := ""
 	return d.pace.each(ctx, func() {
 		if pass.Busy() || time.Now().Before(due) {
 			return
 		}
+		begun := time.Now()
 		result, err := pass.Do(ctx, roundTimeout, func(ctx context.Context) (ledger.Result, error) {
 			return d.ledger.Pass(ctx), nil
 		})
-		if err != nil && ctx.Err() == nil && err.Error() != failure {
-			failure = err.Error()
-			d.log.Error("what the runtime is owed cannot be followed", zap.Error(err))
+		if ctx.Err() != nil {
+			return
 		}
-		d.publishFindings(result.Findings)
+		if d.owed.publish(result, begun, err) {
+			d.news.Send()
+		}
 		due = time.Now().Add(cmp.Or(result.Next, ledger.Interval)) // a pass that failed has no result
 	})
 }
 
-// publishFindings keeps what was found for the next judgement, which is made at once where it is new.
-func (d *Daemon) publishFindings(found []facts.Finding) {
-	previous := d.findings.Swap(&found)
-	if len(found) > 0 && (previous == nil || len(*previous) != len(found)) {
-		d.news.Send()
+// owed is what the newest pass of the ledger has found, for the next judgement. The zero value is
+// that before the first pass.
+type owed struct {
+	last atomic.Pointer[pass]
+}
+
+// pass is one pass of the ledger that has ended.
+type pass struct {
+	found []facts.Finding
+	state facts.Source
+}
+
+// publish keeps the result of a pass that began at a moment, or why it failed, and reports whether
+// it has to be judged at once: it has found something new.
+func (o *owed) publish(result ledger.Result, begun time.Time, err error) bool {
+	next := pass{
+		found: result.Findings,
+		state: facts.Source{Up: err == nil, At: time.Now(), Duration: time.Since(begun), Unread: result.Unread},
 	}
+	if err != nil {
+		next.state.Err = err.Error()
+	}
+	previous := o.last.Swap(&next)
+	return len(next.found) > 0 && (previous == nil || len(previous.found) != len(next.found))
+}
+
+// findings returns what the newest pass has found, the oldest first.
+func (o *owed) findings() []facts.Finding {
+	last := o.last.Load()
+	if last == nil {
+		return nil
+	}
+	return last.found
+}
+
+// Source returns the state of the newest pass, false before the first.
+func (o *owed) Source() (facts.Source, bool) {
+	last := o.last.Load()
+	if last == nil {
+		return facts.Source{}, false
+	}
+	return last.state, true
 }

@@ -119,17 +119,17 @@ var table = withPages([]Reason{
 	{
 		ID: ShimStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: shimStuck, CriticalWhile: (*signals).holdsUpCalls,
-		Reads: []string{"children"},
+		Reads: []string{"children", "ledger"},
 	},
 	{
 		ID: RuntimeHelperStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: helperStuck, CriticalWhile: func(s *signals) bool { return s.chainCause == RuntimeHelperStuck },
-		Reads: []string{"children"},
+		Reads: []string{"children", "ledger"},
 	},
 	{
 		ID: RuntimePeerStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: func(s *signals) lines { return s.findingEvidence(RuntimePeerStuck) }, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"process", "children"},
+		Reads: []string{"process", "children", "ledger"},
 	},
 	{
 		ID: PodInspectionStall, Layer: LayerPods, Severity: facts.SeverityWarning,

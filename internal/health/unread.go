@@ -9,7 +9,7 @@ import (
 
 // callSources are the sources that show why calls are late: where one of them lacks a part, the
 // cause of the reason may be there.
-var callSources = []string{"process", "cgroup", "children", "storage", "queue", "listener", "node", "dockerd", "dockerd_containerd"}
+var callSources = []string{"process", "cgroup", "children", "storage", "queue", "listener", "node", "dockerd", "dockerd_containerd", "ledger"}
 
 // unreadText states which parts of the evidence that a reason reads could not be read, and why;
 // "" where all could. What a source has failed with may hold names of the node: the status has it.

@@ -36,6 +36,18 @@ const (
 	maxFindings = 4
 )
 
+// The parts that a pass reads, as Unread names them.
+const (
+	processTable         = "processes"
+	unixSockets          = "unix sockets"
+	descriptorsOfRuntime = "descriptors"
+	descriptorsOfShims   = "descriptors of shims"
+	usersOfShims         = "users of shims"
+	clientsOfListeners   = "clients of listeners"
+	holdersOfPipes       = "holders of pipes"
+	holdersOfSockets     = "holders of sockets"
+)
+
 // Options are what the ledger needs to know of the daemon.
 type Options struct {
 	Table *proc.Table
@@ -70,6 +82,8 @@ type Ledger struct {
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
 	passed   bool // the first pass has ended: what is found from now on is new
+	// unread is what the pass under way could not read: an obligation may be missing for it.
+	unread proc.Unread
 }
 
 // identity tells obligations apart over passes and restarts of plegd.
@@ -118,6 +132,7 @@ func New(o Options) *Ledger {
 		members: family.NewMembers(o.Table),
 		owed:    map[identity]*obligation{},
 		settled: map[identity]bool{},
+		unread:  proc.Unread{},
 	}
 }
 
@@ -125,6 +140,8 @@ func New(o Options) *Ledger {
 type Result struct {
 	Findings []facts.Finding // the oldest first
 	Next     time.Duration   // until the next pass
+	// Unread is what could not be read, with the outcome of each: there may be findings that it hides.
+	Unread map[string]string
 }
 
 // Pass looks for obligations, and returns what those lead to that are old enough.
@@ -142,7 +159,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
 	l.publishAges(p)
-	return Result{Findings: p.findings(ctx), Next: l.next()}
+	return Result{Findings: p.findings(ctx), Next: l.next(), Unread: l.unread.Drain()}
 }
 
 // next is how long to wait until the next pass.

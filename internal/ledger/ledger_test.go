@@ -3,6 +3,7 @@ package ledger
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
 )
 
 // process is one of a made-up node: flags are those of its stat, pending its SigPnd.
@@ -111,6 +113,37 @@ func TestKilled(t *testing.T) {
 				}
 			}
 			check.Equal(t, culprit, tt.culprit, "culprit: %+v", found)
+		})
+	}
+}
+
+// TestUnread: what a pass cannot read is said, as something owed may hide there, and no longer by a
+// pass that reads it.
+func TestUnread(t *testing.T) {
+	dying := process{pid: 30, parent: 20, comm: "app", state: 'D', pending: "0000000000000100"}
+	for _, tt := range []struct{ path, part string }{
+		{path: "10/fd", part: descriptorsOfRuntime},
+		{path: "20/status", part: usersOfShims},
+	} {
+		t.Run(tt.path, func(t *testing.T) {
+			root := node(t, []process{dying})
+			now := time.Now()
+			l := New(Options{
+				Table: proc.NewTable(root), SysFS: t.TempDir(), PIDs: func() []int { return []int{10} },
+				Sockets: func() []string { return []string{socket} },
+				Clock:   func() time.Time { return now },
+			})
+			path := filepath.Join(root, tt.path)
+			must.Do(t, os.Rename(path, path+".kept"))
+			must.Do(t, os.Symlink(filepath.Base(path), path)) // a loop cannot be read, by root either
+			unread := l.Pass(t.Context()).Unread
+			_, said := unread[tt.part]
+			check.Equal(t, said, true, "%q is said: %v", tt.part, unread)
+			must.Do(t, os.Remove(path))
+			must.Do(t, os.Rename(path+".kept", path))
+			now = now.Add(time.Hour)
+			_, said = l.Pass(t.Context()).Unread[tt.part]
+			check.Equal(t, said, false, "%q is said once it can be read", tt.part)
 		})
 	}
 }

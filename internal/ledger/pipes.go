@@ -26,7 +26,7 @@ func (p *pass) pipes(ctx context.Context) {
 	present := map[identity]bool{}
 	due := map[string]*obligation{}
 	for _, pid := range p.pids {
-		_ = proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool { // a process that is gone has none
+		err := proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool {
 			id, ok := pipeIdentity(leads)
 			if !ok || fd < standardFDs {
 				return ctx.Err() == nil
@@ -37,6 +37,7 @@ func (p *pass) pipes(ctx context.Context) {
 			}
 			return ctx.Err() == nil
 		})
+		p.unread.Add(descriptorsOfRuntime, err)
 	}
 	maps.DeleteFunc(p.settled, func(id identity, _ bool) bool { return !present[id] })
 	if len(due) > 0 {
@@ -78,6 +79,7 @@ func pipeIdentity(leads string) (identity, bool) {
 // all descriptors.
 func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
 	all, err := p.Table.Processes(ctx, owedTableAge)
+	p.unread.Add(processTable, err)
 	if err != nil {
 		return
 	}
@@ -89,9 +91,11 @@ func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
 		return false // it may have several of them
 	})
 	for name, o := range due {
-		if len(writers[name]) > 0 || err == nil { // else who has it cannot be seen
-			p.resolvePipe(ctx, o, all, writers[name])
+		if len(writers[name]) == 0 && err != nil { // who has it cannot be seen
+			p.unread.Add(holdersOfPipes, err)
+			continue
 		}
+		p.resolvePipe(ctx, o, all, writers[name])
 	}
 }
 

@@ -15,9 +15,11 @@ func (p *pass) processes(ctx context.Context) {
 		age = owedTableAge
 	}
 	all, err := p.Table.Processes(ctx, age)
+	p.unread.Add(processTable, err)
 	if err != nil {
 		return
 	}
+	p.unread.Add(processTable, all.Unread)
 	for _, candidate := range all.ByPID {
 		if !candidate.Exiting && candidate.State != 'D' {
 			continue
@@ -55,7 +57,7 @@ func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Pr
 	p.family = all
 	p.shimsOf = p.pids[0]
 	p.shims = map[int]proc.Process{}
-	for _, shim := range p.members.Shims(ctx, all, p.pids[0], p.serving, func(error) {}) {
+	for _, shim := range p.members.Shims(ctx, all, p.pids[0], p.serving, func(err error) { p.unread.Add(usersOfShims, err) }) {
 		p.shims[shim.PID] = shim
 	}
 	return p.shims

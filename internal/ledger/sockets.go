@@ -45,6 +45,7 @@ func (d *dump) add(s proc.Socket) {
 func (p *pass) sockets(ctx context.Context) {
 	d := &dump{byInode: map[uint32]proc.Socket{}}
 	err := proc.EachSocket(ctx, 1<<proc.Established|1<<proc.Listening, d.add)
+	p.unread.Add(unixSockets, err)
 	if err != nil {
 		return
 	}
@@ -106,6 +107,7 @@ func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, owners *own
 	}
 	owners.listeners++
 	clients, err := proc.Pending(ctx, o.socket)
+	p.unread.Add(clientsOfListeners, err)
 	if err != nil {
 		return
 	}
@@ -121,6 +123,7 @@ func (p *pass) resolveUnaccepted(ctx context.Context, o *obligation, owners *own
 // resolveDebtor finds the process that has the socket of an obligation.
 func (p *pass) resolveDebtor(ctx context.Context, o *obligation) {
 	holder, err := p.Table.Holder(ctx, o.socket.Inode)
+	p.unread.Add(holdersOfSockets, err)
 	o.debtor = holder.PID
 	if err != nil || holder.PID == o.waiter || p.members.Kubelet(ctx, holder).Proven() {
 		o.debtor = 0
@@ -171,25 +174,29 @@ func (f *owners) read(ctx context.Context) {
 	for _, pid := range f.pids {
 		hop, err := f.Table.Alive(pid)
 		if err == nil {
-			f.opened[hop.ID()] = f.readSockets(pid)
+			f.opened[hop.ID()] = f.readSockets(pid, descriptorsOfRuntime)
 		}
 	}
 	all, err := f.Table.Processes(ctx, tableAge)
+	f.unread.Add(processTable, err)
 	if err != nil {
 		return
 	}
 	for pid, shim := range f.shimsIn(ctx, all) {
-		count, _ := proc.CountFDs(f.Table.ProcFS, pid) // one that is gone has none
+		count, err := proc.CountFDs(f.Table.ProcFS, pid)
+		f.unread.Add(descriptorsOfShims, err)
 		last, ok := known[shim.ID()]
 		if !ok || last.count != count {
-			last = f.readSockets(pid)
+			last = f.readSockets(pid, descriptorsOfShims)
 			last.count = count
 		}
 		f.opened[shim.ID()] = last
 	}
 }
 
-func (f *owners) readSockets(pid int) descriptors {
-	inodes, _ := proc.SocketInodes(f.Table.ProcFS, pid) // one that is gone has none
+// readSockets returns the sockets of a process; part is what is missing where they cannot be read.
+func (f *owners) readSockets(pid int, part string) descriptors {
+	inodes, err := proc.SocketInodes(f.Table.ProcFS, pid)
+	f.unread.Add(part, err)
 	return descriptors{sockets: inodes}
 }
