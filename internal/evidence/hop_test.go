@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
@@ -35,6 +38,15 @@ func serveEach(l net.Listener, text string) {
 			_, _ = io.WriteString(c, text)
 		}
 		_ = c.Close()
+	}
+}
+
+// onlyVersion handles the calls of a gRPC server that serves nothing: no other one is made.
+func onlyVersion(t *testing.T) grpc.StreamHandler {
+	return func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		check.Equal(t, method, runtimeapi.RuntimeService_Version_FullMethodName, "the call")
+		return status.Error(codes.Unimplemented, "nothing is served")
 	}
 }
 
@@ -77,7 +89,7 @@ func TestProbeAnswers(t *testing.T) {
 		must.Do(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		if tt.name == "gRPC" {
-			s := grpc.NewServer()
+			s := grpc.NewServer(grpc.UnknownServiceHandler(onlyVersion(t)))
 			t.Cleanup(s.Stop)
 			go func() { _ = s.Serve(l) }()
 		} else {
