@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -166,7 +167,7 @@ lines:
 }
 
 // TestScrapesAreEqual: two answers at the same moment are the same, and nothing
-// that is asked changes what the judge has published.
+// that is asked changes what the judge has published or reaches the runtime, whose calls are counted.
 func TestScrapesAreEqual(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := watch(t, fakeRuntime(20, 2), nil)
@@ -177,6 +178,7 @@ func TestScrapesAreEqual(t *testing.T) {
 			w.at(time.Since(w.t0) + 40*time.Second + 113*time.Millisecond)
 			published := w.d.Published()
 			before := *published
+			calls := w.rt.Calls("ListContainers").Started
 			for _, path := range []string{view.PathMetrics, view.PathStatus, view.PathHealthz, view.PathIncidents, "/"} {
 				if first, second := answer(h, path), answer(h, path); first != second || first == "" {
 					t.Errorf("%q: two answers of %s differ:\n%s\n%s", spec, path, first, second)
@@ -184,6 +186,10 @@ func TestScrapesAreEqual(t *testing.T) {
 			}
 			if w.d.Published() != published || !reflect.DeepEqual(before, *published) {
 				t.Errorf("%q: a query has changed the snapshot", spec)
+			}
+			check.Equal(t, w.rt.Calls("ListContainers").Started, calls, "%q: lists after the queries", spec)
+			if spec == "" { // a call that hangs is not counted yet
+				check.Contains(t, answer(h, view.PathMetrics), fmt.Sprintf("pleg_runtime_operations_total{operation_type=\"list_containers\"} %d\n", calls), "the lists are counted")
 			}
 		}
 	})

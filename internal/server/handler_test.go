@@ -47,6 +47,8 @@ func TestHandler(t *testing.T) {
 		{"unknown", "GET", "/api/v1/nothing", viewtest.Healthy(), 404, "text/plain", []string{"not found"}},
 		{"profiles", "GET", "/debug/pprof/", viewtest.Healthy(), 404, "text/plain", nil},
 		{"post", "POST", "/metrics", viewtest.Healthy(), 405, "text/plain", []string{"Method Not Allowed"}},
+		{"reload", "POST", "/-/reload", viewtest.Healthy(), 405, "text/plain", nil},
+		{"reload by GET", "GET", "/-/reload", viewtest.Healthy(), 404, "text/plain", nil},
 		{"head", "HEAD", "/healthz", viewtest.Unhealthy(), 503, "text/plain", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
