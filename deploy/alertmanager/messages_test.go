@@ -96,7 +96,7 @@ func faults(t *testing.T) (sent, inhibited []alert) {
 			text += " (culprit: " + f.culprit + ")"
 		}
 		if f.notReady != "" {
-			text += "; API NotReady at " + f.notReady + " UTC"
+			text += "; API NotReady expected at " + f.notReady + " UTC"
 		}
 		sent = append(sent, nodeAlert(f.alert, "critical", fmt.Sprintf("node-%d", 17+i), text+"; next: "+r.NextLine))
 	}

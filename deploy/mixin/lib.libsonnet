@@ -56,7 +56,7 @@ function(config) {
   message:: $.node + ': ' + $.with(
     $.of('instance:pleg_message:info', ['instance']),
     '{{ with . | first }}{{ .Labels.reason }}: {{ .Labels.cause }}{{ with .Labels.culprit }} (culprit: {{ . }}){{ end }}'
-    + '{{ if gt .Value 1.0 }}; API NotReady at {{ (.Value | toTime).Format "15:04:05" }} UTC{{ end }}; next: {{ .Labels.next }}{{ end }}',
+    + '{{ if gt .Value 1.0 }}; API NotReady expected at {{ (.Value | toTime).Format "15:04:05" }} UTC{{ end }}; next: {{ .Labels.next }}{{ end }}',
     other='{{ with $labels.reason }}{{ . }}{{ else }}the kubelet does not manage its pods{{ end }}; next: plegd status on the node',
   ),
 
