@@ -29,15 +29,17 @@ func (s *Storage) Lacking(times int64) *FileSystem {
 
 // Lacks reports whether it is read-only, or has less free space or inodes than so many times the limits.
 func (f *FileSystem) Lacks(times int64) bool {
-	return f.ReadOnly || f.lacksSpace(times) || f.lacksInodes(times)
+	return f.ReadOnly || f.LacksSpace(times) || f.LacksInodes(times)
 }
 
-func (f *FileSystem) lacksSpace(times int64) bool {
+// LacksSpace reports whether it has less free space than so many times the limit.
+func (f *FileSystem) LacksSpace(times int64) bool {
 	limit := max(MinFullBytes, min(FullBytes, f.Bytes/FullShare))
 	return f.Bytes > 0 && f.FreeBytes < times*limit
 }
 
-func (f *FileSystem) lacksInodes(times int64) bool {
+// LacksInodes reports whether it has fewer free inodes than so many times the limit.
+func (f *FileSystem) LacksInodes(times int64) bool {
 	limit := max(MinFullInodes, min(FullInodes, f.Inodes/FullShare))
 	return f.Inodes > 0 && f.FreeInodes < times*limit
 }
@@ -52,7 +54,7 @@ func (f *FileSystem) String() string {
 		what = "shut down by the kernel after an error (shutdown): every access fails"
 	case f.ReadOnly:
 		what = "read-only"
-	case f.lacksInodes(StorageStill) && !f.lacksSpace(StorageStill):
+	case f.LacksInodes(StorageStill) && !f.LacksSpace(StorageStill):
 		what = fmt.Sprintf("%d of %d inodes free", f.FreeInodes, f.Inodes)
 	}
 	return fmt.Sprintf("%s %s: %s (%s)", f.Use, f.Directory, what, f.device())

@@ -12,8 +12,9 @@ import (
 const (
 	conditionAge = 10 * time.Second // at the end, of a condition that may have ended with the incident
 	minThrottled = 0.2              // the share of time lost to the CPU quota that counts
-	// A file system or a limit counts as used up below one part in lowShare that is free.
-	lowShare = 20
+	// File descriptors count as nearly used up below one part in lowShare that is free: where
+	// FDsRunningOut ends.
+	lowShare = 4
 )
 
 // Sighting is the state of a process at the end of an incident.
@@ -174,7 +175,7 @@ func (e *ending) descriptors(during, latest *facts.Hop) {
 	switch {
 	case p.MaxFDs > old.MaxFDs:
 		e.add("descriptors", "The limit of open files of %s, pid %d, was raised from %d to %d.", p.Comm, p.PID, old.MaxFDs, p.MaxFDs)
-	case low(int64(old.MaxFDs-old.OpenFDs), int64(old.MaxFDs)) && !low(int64(p.MaxFDs-p.OpenFDs), int64(p.MaxFDs)):
+	case low(old.MaxFDs-old.OpenFDs, old.MaxFDs) && !low(p.MaxFDs-p.OpenFDs, p.MaxFDs):
 		e.add("descriptors", "%s, pid %d, had %d of %d files open and has %d.", p.Comm, p.PID, old.OpenFDs, old.MaxFDs, p.OpenFDs)
 	}
 }
@@ -197,15 +198,16 @@ func (e *ending) fileSystem(old, f *facts.FileSystem) {
 	switch {
 	case old.ReadOnly && !f.ReadOnly:
 		e.add(f.Directory, "The file system of %s was read-only and can be written.", f.Directory)
-	case low(old.FreeBytes, old.Bytes) && !low(f.FreeBytes, f.Bytes):
-		e.add(f.Directory, "The file system of %s had %d MiB free and has %d MiB.", f.Directory, old.FreeBytes>>20, f.FreeBytes>>20)
-	case low(old.FreeInodes, old.Inodes) && !low(f.FreeInodes, f.Inodes):
+	case old.LacksSpace(facts.StorageStill) && !f.LacksSpace(facts.StorageStill):
+		e.add(f.Directory, "The file system of %s had %s free and has %s.", f.Directory,
+			facts.SizeText(old.FreeBytes), facts.SizeText(f.FreeBytes))
+	case old.LacksInodes(facts.StorageStill) && !f.LacksInodes(facts.StorageStill):
 		e.add(f.Directory, "The file system of %s had %d inodes free and has %d.", f.Directory, old.FreeInodes, f.FreeInodes)
 	}
 }
 
-// low reports whether a limit, 0 for none, is nearly used up.
-func low(free, limit int64) bool { return limit > 0 && free < limit/lowShare }
+// low reports whether a limit is nearly used up.
+func low(free, limit int) bool { return free < limit/lowShare }
 
 // released says what ended a wait for a link of the chain, by the state that it was in.
 var released = map[facts.LinkState]string{

@@ -120,7 +120,13 @@ func TestEnding(t *testing.T) {
 		"the kubelet restarted": {nothing, func(e *facts.Evidence) { e.KubeletProcess.PID, e.KubeletProcess.StartTicks = 901, 9000 }, false,
 			"The kubelet was restarted: pid 900 before, pid 901 since"},
 		"disk freed": {func(e *facts.Evidence) { e.Storage = disk(4 << 20) }, func(e *facts.Evidence) { e.Storage = disk(4 << 30) }, false,
-			"The file system of /var/lib/containerd had 4 MiB free and has 4096 MiB."},
+			"The file system of /var/lib/containerd had 4.0 MiB free and has 4096.0 MiB."},
+		"a hundredth of a disk freed": {func(e *facts.Evidence) { e.Storage = disk(4 << 20) }, func(e *facts.Evidence) { e.Storage = disk(200 << 20) }, false,
+			"The file system of /var/lib/containerd had 4.0 MiB free and has 200.0 MiB."},
+		"STOP and CONT beside a disk that is filled well": {func(e *facts.Evidence) {
+			stopped(e)
+			e.Storage = disk(400 << 20)
+		}, func(e *facts.Evidence) { e.Storage = disk(4 << 30) }, false, "containerd, pid 812, was stopped and was continued. It was not restarted."},
 		"inodes freed": {func(e *facts.Evidence) {
 			e.Storage = disk(4 << 30)
 			e.Storage.FileSystems[0].FreeInodes = 3
@@ -134,6 +140,8 @@ func TestEnding(t *testing.T) {
 			"The limit of open files of containerd, pid 812, was raised from 72 to 1024."},
 		"files closed": {func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 72, 72 },
 			func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 30, 72 }, false, "containerd, pid 812, had 72 of 72 files open and has 30."},
+		"the last fifth of the files closed": {func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 210, 256 },
+			func(e *facts.Evidence) { e.Process.OpenFDs, e.Process.MaxFDs = 30, 256 }, false, "containerd, pid 812, had 210 of 256 files open and has 30."},
 		"memory limit lifted": {func(e *facts.Evidence) { e.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/x", Max: 1}} },
 			func(e *facts.Evidence) { e.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/x"}} }, false, "The memory limit of the cgroup /x was raised."},
 		"limit of tasks raised": {func(e *facts.Evidence) { e.Cgroup.PIDsMax = 40 }, func(e *facts.Evidence) { e.Cgroup.PIDsMax = 400 }, false,
