@@ -69,6 +69,7 @@ func (r *Recorder) save() {
 	if err == nil {
 		err = r.removeAll(dropped)
 	}
+	r.forgetBad()
 	r.mu.Lock()
 	r.saveErr = err
 	r.mu.Unlock()
@@ -103,6 +104,28 @@ func (r *Recorder) removeAll(dropped []string) error {
 		r.mu.Unlock()
 	}
 	return nil
+}
+
+// forgetBad forgets the files that could not be used and have been removed since.
+func (r *Recorder) forgetBad() {
+	r.mu.Lock()
+	names := slices.Collect(maps.Keys(r.bad))
+	r.mu.Unlock()
+	if len(names) == 0 {
+		return
+	}
+	root, err := openDir(r.dir, false)
+	if err != nil {
+		return // the save reports it
+	}
+	defer func() { _ = root.Close() }()
+	for _, name := range names {
+		if _, err := root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+			r.mu.Lock()
+			delete(r.bad, name)
+			r.mu.Unlock()
+		}
+	}
 }
 
 // write stores a version of an incident.
@@ -146,6 +169,7 @@ func (r *Recorder) load() {
 	defer r.mu.Unlock()
 	r.loaded = true
 	r.badDir = err
+	maps.Copy(r.bad, bad)
 	r.list = append(r.list, list...)
 	if r.resumes && r.open == nil && len(left) > 0 && left[0].ID == list[0].ID {
 		r.left = left[0]

@@ -18,7 +18,8 @@ import (
 	"github.com/plegd/plegd/test/must"
 )
 
-// TestHungAndPlantedFiles: a FIFO and a link in place of an incident are logged, and the next incident is stored.
+// TestHungAndPlantedFiles: a FIFO and a link in place of an incident are logged and exported until
+// they are removed, and the next incident is stored.
 func TestHungAndPlantedFiles(t *testing.T) {
 	run(t, func(n *node) {
 		n.stop()
@@ -32,6 +33,15 @@ func TestHungAndPlantedFiles(t *testing.T) {
 		n.well(time.Second)
 		if got := outcomes(n.List()); got != "recovered/A" || !n.List()[0].Stored {
 			t.Errorf("listed %s", got)
+		}
+		source, ok := n.Source()
+		if !ok || source.Up || !strings.Contains(source.Err, "2 files cannot be used") || !strings.Contains(source.Err, "not a regular file") {
+			t.Errorf("exported as %+v, %v", source, ok)
+		}
+		must.Do(t, errors.Join(os.Remove(fifo), os.Remove(link)))
+		time.Sleep(2 * saveInterval)
+		if source, ok := n.Source(); !ok || !source.Up {
+			t.Errorf("exported as %+v, %v, once they are removed", source, ok)
 		}
 		if n.logged.FilterMessageSnippet("left alone").Len() != 1 {
 			t.Errorf("logged %v", n.logged.All())

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -59,10 +60,11 @@ type Recorder struct {
 	// dropped are incidents beyond maxUnsaved, whose older version may be on disk.
 	dropped []string
 
-	saveErr error     // of the last save
-	badDir  error     // why the directory cannot be read
-	busy    time.Time // since when the disk has been working; zero while it is idle
-	checked time.Time // when the disk answered last
+	saveErr error            // of the last save
+	badDir  error            // why the directory cannot be read
+	bad     map[string]error // files that cannot be used, by name
+	busy    time.Time        // since when the disk has been working; zero while it is idle
+	checked time.Time        // when the disk answered last
 }
 
 // openIncident is the incident that has not ended. Its own times have their monotonic readings.
@@ -82,7 +84,7 @@ type openIncident struct {
 func New(dir, version string, log *zap.Logger, opened func()) *Recorder {
 	return &Recorder{
 		dir: dir, version: version, log: log, opened: opened, writeFile: writeFile, started: time.Now(),
-		look: func(int) Sighting { return Sighting{} },
+		look: func(int) Sighting { return Sighting{} }, bad: map[string]error{},
 	}
 }
 
@@ -115,6 +117,11 @@ func (r *Recorder) Source() (source facts.Source, ok bool) {
 		if err != nil {
 			why = append(why, err.Error())
 		}
+	}
+	if len(r.bad) > 0 {
+		first := slices.Sorted(maps.Keys(r.bad))[0]
+		why = append(why, fmt.Sprintf("%s cannot be used, the first: %v",
+			facts.Count(len(r.bad), "file", "files"), r.bad[first]))
 	}
 	source = facts.Source{Up: len(why) == 0, At: r.checked, Err: strings.Join(why, "; ")}
 	return source, len(why) > 0 || !r.checked.IsZero()
