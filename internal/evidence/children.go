@@ -94,12 +94,12 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 		c.shims = c.alive(c.shims)
 		c.helpers = c.alive(c.helpers)
 	}
-	now := time.Now()
+	moment := time.Now()
 	return &facts.Children{
-		At:    now,
+		At:    moment,
 		Shims: len(c.shims),
-		Stuck: longest(c.stuckShims(now)),
-		Old:   longest(c.oldHelpers(now)),
+		Stuck: longest(c.stuckShims(moment)),
+		Old:   longest(c.oldHelpers(moment)),
 	}, nil
 }
 
@@ -113,12 +113,12 @@ func (c *childrenSource) startsNothing() bool {
 }
 
 // oldHelpers returns the helpers that have run for longer than helperAge.
-func (c *childrenSource) oldHelpers(now time.Time) []facts.Child {
+func (c *childrenSource) oldHelpers(moment time.Time) []facts.Child {
 	up := c.up()
 	var out []facts.Child
 	for _, s := range c.helpers {
-		started := proc.StartedAt(now, up, s.Start)
-		if now.Sub(started) >= helperAge {
+		started := proc.StartedAt(moment, up, s.Start)
+		if moment.Sub(started) >= helperAge {
 			out = append(out, facts.Child{PID: s.PID, Comm: s.Comm, State: proc.ThreadState(s.State), Since: started})
 		}
 	}
@@ -170,7 +170,7 @@ type stuckShim struct {
 // stuckShims returns the shims that are stuck. One that looks asleep is read more closely
 // in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
 // two samples without another one in between: a healthy one waits for a disk at times.
-func (c *childrenSource) stuckShims(now time.Time) []facts.Child {
+func (c *childrenSource) stuckShims(moment time.Time) []facts.Child {
 	c.turn = (c.turn + 1) % max(1, len(c.shims))
 	closely := map[proc.ID]bool{}
 	for known := range c.stuck {
@@ -183,10 +183,10 @@ func (c *childrenSource) stuckShims(now time.Time) []facts.Child {
 			found[stuckShim{id: s.ID(), state: state, tid: tid}] = s
 		}
 	}
-	c.stuck = c.since.Update(now, slices.Collect(maps.Keys(found))...)
+	c.stuck = c.since.Update(moment, slices.Collect(maps.Keys(found))...)
 	var out []facts.Child
 	for known, since := range c.stuck {
-		if known.tid != 0 && !since.Before(now) {
+		if known.tid != 0 && !since.Before(moment) {
 			continue
 		}
 		s := found[known]

@@ -121,13 +121,13 @@ func (p *Process) gather(ctx context.Context) (*facts.Process, error) {
 // read takes a sample of a process.
 func (p *Process) read(ctx context.Context, s proc.Process) error {
 	up := p.up()
-	now := time.Now()
+	moment := time.Now()
 	v := &facts.Process{
-		At:            now,
+		At:            moment,
 		PID:           s.PID,
 		Comm:          s.Comm,
 		Alive:         true,
-		Start:         proc.StartedAt(now, up, s.Start),
+		Start:         proc.StartedAt(moment, up, s.Start),
 		StartTicks:    s.Start,
 		Restarts:      p.last.Restarts,
 		RestartsTotal: p.last.RestartsTotal,
@@ -150,10 +150,10 @@ func (p *Process) read(ctx context.Context, s proc.Process) error {
 	}
 	p.readTracer(v)
 	if v.FDsExhausted() {
-		v.ExhaustedAt = now
+		v.ExhaustedAt = moment
 	}
 	if v.Stopped() {
-		v.StoppedAt = now
+		v.StoppedAt = moment
 	}
 	v.Lock = p.lockWait(ctx, v)
 	p.last = v

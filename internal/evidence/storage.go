@@ -127,13 +127,13 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 // isStale reports whether the directories are to be searched again: after storageInterval, or after
 // storageCalm in the steady state once some are known; for other processes; and after an error of
 // ext4, which statfs does not show and the mount does.
-func (s *storage) isStale(now time.Time, pids []int) bool {
+func (s *storage) isStale(moment time.Time, pids []int) bool {
 	broken := func(d storageDir) bool { return s.files.Number(d.ext4, "errors_count") != d.errors }
 	interval := storageInterval
 	if s.isCalm() && len(s.dirs) > 0 {
 		interval = storageCalm
 	}
-	return now.Sub(s.searched) >= interval ||
+	return moment.Sub(s.searched) >= interval ||
 		!slices.Equal(pids, s.processes) ||
 		slices.ContainsFunc(s.dirs, broken)
 }

@@ -196,11 +196,11 @@ func (t *Table) continuePass(ctx context.Context, p *pass) bool {
 }
 
 // forgetEnded drops the programs of processes that have ended, and those that could not be read.
-func (t *Table) forgetEnded(now *Processes) {
+func (t *Table) forgetEnded(current *Processes) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.programs, func(id ID, p program) bool {
-		return p.args == nil || now.ByPID[id.PID].ID() != id
+		return p.args == nil || current.ByPID[id.PID].ID() != id
 	})
 }
 
