@@ -44,6 +44,7 @@ type childrenSource struct {
 	shims, helpers []proc.Process
 	changed        uint64
 	unread         proc.Unread // by this sample
+	familyUnread   proc.Unread // by the last search for shims and helpers
 }
 
 // newChildren returns the source about shims, conmons and the runtime's helpers. It
@@ -94,6 +95,7 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 		c.shims = c.alive(c.shims)
 		c.helpers = c.alive(c.helpers)
 	}
+	maps.Copy(c.unread, c.familyUnread)
 	moment := time.Now()
 	return &facts.Children{
 		At:    moment,
@@ -139,6 +141,7 @@ func (c *childrenSource) alive(all []proc.Process) []proc.Process {
 
 // findFamily finds the runtime's shims and helpers.
 func (c *childrenSource) findFamily(ctx context.Context) {
+	c.familyUnread = proc.Unread{}
 	runtime := c.all.ByPID[c.runtime]
 	runtime.PID = c.runtime
 	c.shims = c.members.Shims(ctx, c.all, c.runtime, c.sockets(), c.noteUser)
@@ -158,7 +161,7 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 }
 
 // noteUser notes that the user of a shim or helper could not be read.
-func (c *childrenSource) noteUser(err error) { c.unread.Add("users of shims", err) }
+func (c *childrenSource) noteUser(err error) { c.familyUnread.Add("users of shims", err) }
 
 // stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
 type stuckShim struct {

@@ -158,6 +158,16 @@ func TestUnread(t *testing.T) {
 	must.Do(t, os.RemoveAll(filepath.Join(root, "pressure/io")))
 	evidencetest.WriteTree(t, root, map[string]string{"pressure/io/directory": ""})
 	check.Equal(t, len(unreadBy(t, newNode(root))["pressure/io"]) > 0, true, "a pressure that cannot be read")
+	status := filepath.Join(root, "3000/status")
+	must.Do(t, os.RemoveAll(status))
+	must.Do(t, os.Symlink("status", status)) // a loop cannot be read
+	children := childrenOf(root, t.TempDir(), 1000)
+	for i := range 2 { // the second sample does not search for shims again
+		_, err := children.gather(t.Context())
+		must.Do(t, err)
+		said := len(children.unread.Drain()["users of shims"]) > 0
+		check.Equal(t, said, true, "sample %d says that the user of a shim cannot be read", i)
+	}
 	u := proc.Unread{}
 	u.Add("a", fs.ErrPermission)
 	u.Add("b", fs.ErrNotExist)

@@ -124,8 +124,8 @@ func (m *Members) Orphan(ctx context.Context, p proc.Process) Answer {
 	return m.prove(ctx, p, 1, belongs)
 }
 
-// prove returns the answer for a process and its owner, as it was given before. Pid 1 stands for
-// an owner that is not known or has ended.
+// prove returns the answer for a process and its owner, as it was given before; it is asked again where
+// what it needs could not be read. Pid 1 stands for an owner that is not known or has ended.
 func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func(p, owner proc.Identity) Answer) Answer {
 	question := claim{process: p.ID(), comm: p.Comm, owner: owner}
 	answer, found := m.answers[question]
@@ -150,8 +150,11 @@ func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func
 	if len(m.answers) >= maxClaims {
 		clear(m.answers)
 	}
-	m.answers[question] = ask(id, ownerID)
-	return m.answers[question]
+	answer = ask(id, ownerID)
+	if answer.Err == nil {
+		m.answers[question] = answer
+	}
+	return answer
 }
 
 // Shim answers whether a process is a shim or conmon of the runtime: it has the runtime's user,
@@ -179,9 +182,10 @@ func sameUser(p, runtime proc.Identity) Answer {
 	return Answer{}
 }
 
-// Hop answers whether a process is the daemon that it is named after, behind its owner: of the same user
-// and namespaces, but for the first one, as a node in a container has its own; of the executable of that name on the node's file systems, and in no container. The
-// executable and its mounts are done without where the kernel denies them.
+// Hop answers whether a process is the daemon that it is named after, behind its owner: of the same
+// user and namespaces, but for the first one, as a node in a container has its own; of the executable
+// of that name on the node's file systems, and in no container. The executable and its mounts are done
+// without where the kernel denies them.
 func Hop(p, owner proc.Identity) Answer {
 	prove := Shim
 	if owner.PID == 1 {

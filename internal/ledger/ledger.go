@@ -73,9 +73,10 @@ type Ledger struct {
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
 	// shims are the shims and conmons of the runtime shimsOf in the table of processes family.
-	shims   map[int]proc.Process
-	shimsOf int
-	family  *proc.Processes
+	shims       map[int]proc.Process
+	shimsOf     int
+	shimsUnread proc.Unread // by the search for these
+	family      *proc.Processes
 	// opened are the sockets of the runtime, the hops behind it and their shims.
 	opened map[proc.ID]descriptors
 	ages   atomic.Pointer[map[string]time.Time]
@@ -215,6 +216,17 @@ type pass struct {
 	// serving are the sockets at which they answer calls.
 	serving []string
 	seen    map[identity]bool
+}
+
+// readProcesses returns the processes of the node, nil where they cannot be read.
+func (p *pass) readProcesses(ctx context.Context, age time.Duration) *proc.Processes {
+	all, err := p.Table.Processes(ctx, age)
+	p.unread.Add(processTable, err)
+	if err != nil {
+		return nil
+	}
+	p.unread.Add(processTable, all.Unread)
+	return all
 }
 
 // keep keeps an obligation with the age that it has, and returns it. An amount that has fallen

@@ -139,9 +139,14 @@ func TestUnread(t *testing.T) {
 			unread := l.Pass(t.Context()).Unread
 			_, said := unread[tt.part]
 			check.Equal(t, said, true, "%q is said: %v", tt.part, unread)
+			now = now.Add(idleLimit) // the descriptors are due, the process table is not
+			unread = l.Pass(t.Context()).Unread
+			_, said = unread[tt.part]
+			check.Equal(t, said, true, "%q is said again: %v", tt.part, unread)
 			must.Do(t, os.Remove(path))
 			must.Do(t, os.Rename(path+".kept", path))
 			now = now.Add(time.Hour)
+			l.Table = proc.NewTable(root) // the process table is read by the system's clock
 			_, said = l.Pass(t.Context()).Unread[tt.part]
 			check.Equal(t, said, false, "%q is said once it can be read", tt.part)
 		})

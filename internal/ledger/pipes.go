@@ -78,13 +78,12 @@ func pipeIdentity(leads string) (identity, bool) {
 // resolvePipes finds who keeps pipes open that have been read from for long, in one pass over
 // all descriptors.
 func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
-	all, err := p.Table.Processes(ctx, owedTableAge)
-	p.unread.Add(processTable, err)
-	if err != nil {
+	all := p.readProcesses(ctx, owedTableAge)
+	if all == nil {
 		return
 	}
 	writers := map[string][]int{}
-	_, err = proc.Holders(ctx, p.Table.ProcFS, func(pid, fd int, leads string) bool {
+	_, err := proc.Holders(ctx, p.Table.ProcFS, func(pid, fd int, leads string) bool {
 		if due[leads] != nil && !proc.ReadFDInfo(p.Table.ProcFS, pid, fd).ReadOnly() {
 			writers[leads] = append(writers[leads], pid)
 		}

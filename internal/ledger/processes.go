@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"github.com/plegd/plegd/internal/proc"
 )
@@ -14,12 +15,10 @@ func (p *pass) processes(ctx context.Context) {
 	if p.isUrgent() {
 		age = owedTableAge
 	}
-	all, err := p.Table.Processes(ctx, age)
-	p.unread.Add(processTable, err)
-	if err != nil {
+	all := p.readProcesses(ctx, age)
+	if all == nil {
 		return
 	}
-	p.unread.Add(processTable, all.Unread)
 	for _, candidate := range all.ByPID {
 		if !candidate.Exiting && candidate.State != 'D' {
 			continue
@@ -51,15 +50,17 @@ func (p *pass) ownerOf(ctx context.Context, all *proc.Processes, process proc.Pr
 
 // shimsIn returns the shims and conmons of the runtime.
 func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Process {
-	if p.family == all && p.shimsOf == p.pids[0] {
-		return p.shims
+	if p.family != all || p.shimsOf != p.pids[0] {
+		p.family = all
+		p.shimsOf = p.pids[0]
+		p.shimsUnread = proc.Unread{}
+		p.shims = map[int]proc.Process{}
+		note := func(err error) { p.shimsUnread.Add(usersOfShims, err) }
+		for _, shim := range p.members.Shims(ctx, all, p.pids[0], p.serving, note) {
+			p.shims[shim.PID] = shim
+		}
 	}
-	p.family = all
-	p.shimsOf = p.pids[0]
-	p.shims = map[int]proc.Process{}
-	for _, shim := range p.members.Shims(ctx, all, p.pids[0], p.serving, func(err error) { p.unread.Add(usersOfShims, err) }) {
-		p.shims[shim.PID] = shim
-	}
+	maps.Copy(p.unread, p.shimsUnread)
 	return p.shims
 }
 

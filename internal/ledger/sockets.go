@@ -177,9 +177,8 @@ func (f *owners) read(ctx context.Context) {
 			f.opened[hop.ID()] = f.readSockets(pid, descriptorsOfRuntime)
 		}
 	}
-	all, err := f.Table.Processes(ctx, tableAge)
-	f.unread.Add(processTable, err)
-	if err != nil {
+	all := f.readProcesses(ctx, tableAge)
+	if all == nil {
 		return
 	}
 	for pid, shim := range f.shimsIn(ctx, all) {
