@@ -78,24 +78,31 @@ func (s *search) prove(p proc.Process, owner int) family.Answer {
 	return answer
 }
 
+// follow returns the socket that a process names which proves to be the hop before. It is lost where
+// the process is refused, and stays where its identity cannot be read.
+func (s *search) follow(p proc.Process, owner int, socketOf func(proc.Process) string) string {
+	answer := s.prove(p, owner)
+	switch {
+	case answer.Proven():
+		s.socket = socketOf(p)
+	case answer.Err == nil:
+		s.socket = ""
+	}
+	return s.socket
+}
+
 // daemonSocket returns the path of dockerd's socket, "" where the runtime is not cri-dockerd. It
 // stays while the runtime has no process, or one whose identity cannot be read.
 func (d *docker) daemonSocket() string {
 	p := d.runtime.process.sampled()
 	if strings.HasPrefix(p.Comm, "cri-dockerd") {
-		answer := d.daemon.prove(p, 1)
-		if answer.Proven() {
-			d.daemon.socket = d.socketArg(p, "docker-endpoint", d.otherwise)
-		}
-		if answer.Proven() || answer.Err != nil {
-			return d.daemon.socket
-		}
-	} else {
-		d.daemon.doubt.Store(nil)
+		return d.daemon.follow(p, 1, func(p proc.Process) string { return d.socketArg(p, "docker-endpoint", d.otherwise) })
 	}
-	if p.PID != 0 {
+	d.daemon.doubt.Store(nil)
+	switch {
+	case p.PID != 0:
 		d.daemon.socket = ""
-	} else if d.daemon.socket == "" && path.Base(d.runtime.path()) == "cri-dockerd.sock" {
+	case d.daemon.socket == "" && path.Base(d.runtime.path()) == "cri-dockerd.sock":
 		return d.otherwise
 	}
 	return d.daemon.socket
@@ -110,13 +117,7 @@ func (d *docker) containerdSocket() string {
 		d.containerd.doubt.Store(nil)
 		return ""
 	}
-	answer := d.containerd.prove(p, d.runtime.process.PID())
-	if answer.Proven() {
-		d.containerd.socket = d.containerdOf(p)
-	} else if answer.Err == nil {
-		d.containerd.socket = ""
-	}
-	return d.containerd.socket
+	return d.containerd.follow(p, d.runtime.process.PID(), d.containerdOf)
 }
 
 // containerdOf returns the socket of the containerd of a dockerd.
