@@ -74,12 +74,7 @@ func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 // sharesNetwork reports whether the process is in plegd's network namespace. The error is why that is
 // not known.
 func (f *waiting) sharesNetwork() (bool, error) {
-	plegds, err := proc.Link(f.procfs + "/self/ns/net")
-	if err != nil {
-		return false, err
-	}
-	its, err := proc.Link(proc.Path(f.procfs, f.pid, "ns/net"))
-	return its == plegds, err
+	return proc.IsSameLink(f.procfs+"/self/ns/net", proc.Path(f.procfs, f.pid, "ns/net"))
 }
 
 // queueWait is what a connected socket shows of a wait.

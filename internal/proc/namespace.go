@@ -11,12 +11,18 @@ func MountNamespace(procfs string, pid int) (string, error) { return Link(Path(p
 // SharesNamespace reports whether a process is in the namespace of another, of a kind such as
 // "net". The error is why one of the two could not be read.
 func SharesNamespace(procfs string, pid, peer int, kind string) (bool, error) {
-	own, err := Link(Path(procfs, pid, "ns/"+kind))
+	return IsSameLink(Path(procfs, pid, "ns/"+kind), Path(procfs, peer, "ns/"+kind))
+}
+
+// IsSameLink reports whether two links, as those of namespaces, lead to the same. The error is why one
+// of the two could not be read.
+func IsSameLink(path, peer string) (bool, error) {
+	target, err := Link(path)
 	if err != nil {
 		return false, err
 	}
-	other, err := Link(Path(procfs, peer, "ns/"+kind))
-	return own == other, err
+	peers, err := Link(peer)
+	return target == peers, err
 }
 
 // PIDIn returns the number of a process in the pid namespace of a peer, which names it so; 0 where
