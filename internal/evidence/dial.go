@@ -45,9 +45,9 @@ type DialOptions struct {
 	ping, anyGRPC bool
 }
 
-// Dialer is the fresh dial: it makes a new connection as any other client would, waits
-// for the first answer, of the runtime its HTTP/2 SETTINGS, and asks for its Version. A connection that was made before
-// stays fine while no client can connect.
+// Dialer is the fresh dial: it makes a new connection as any other client would, waits for the
+// first answer, of the runtime its HTTP/2 SETTINGS, and asks for its Version. A connection that was
+// made before stays fine while no client can connect.
 type Dialer struct {
 	opts DialOptions
 	last atomic.Pointer[facts.HopProbe]
@@ -176,21 +176,15 @@ func (d *Dialer) ask(ctx context.Context, path string, a *attempt) error {
 	if connect == nil {
 		connect = cri.DialPath(path)
 	}
-	dial := func(ctx context.Context) (net.Conn, error) {
-		start := time.Now()
-		conn, err := connect(ctx)
-		connected := time.Now()
-		result := &cri.DialResult{At: connected, Duration: connected.Sub(start), Err: err, PeerPID: cri.PeerPID(conn)}
-		a.dial.Store(result)
-		if err == nil {
-			d.peer.Store(result)
-		}
-		return conn, err
-	}
-	conn, err := dial(ctx)
+	start := time.Now()
+	conn, err := connect(ctx)
+	connected := time.Now()
+	result := &cri.DialResult{At: connected, Duration: connected.Sub(start), Err: err, PeerPID: cri.PeerPID(conn)}
+	a.dial.Store(result)
 	if err != nil {
 		return err
 	}
+	d.peer.Store(result)
 	defer func() { _ = conn.Close() }() // nothing more is written
 	if d.opts.ping {
 		return ping(ctx, conn)

@@ -17,13 +17,14 @@ import (
 func newNode(root string) *Watch[facts.Node] {
 	var last procfs.CPUStat
 	missing := proc.Unread{}
+	files := proc.NewFiles(missing.Add)
 	return NewWatch(Spec[facts.Node]{
 		Name:    "node",
 		Every:   5,
 		Calm:    8,
 		Timeout: time.Second,
 		Gather: func(context.Context) (*facts.Node, error) {
-			n, times, err := readNode(root, proc.NewFiles(missing.Add))
+			n, times, err := readNode(root, files)
 			if err != nil {
 				return nil, err
 			}

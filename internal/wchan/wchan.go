@@ -1,4 +1,5 @@
 // Package wchan classifies the kernel functions in which threads wait, as /proc/PID/wchan names them.
+// It holds the one table of their names, and reads no file.
 package wchan
 
 import (
