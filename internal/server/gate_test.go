@@ -176,6 +176,25 @@ func ask(ctx context.Context, url string) error {
 	return err
 }
 
+// TestPipelinedRequests: requests that are sent at once on one connection are answered at the pace of
+// the client's limit.
+func TestPipelinedRequests(t *testing.T) {
+	l := listen(t)
+	startWeb(t, "", nil, l)
+	conn, err := net.Dial("tcp", l.Addr().String())
+	must.Do(t, err)
+	defer conn.Close()
+	begun := time.Now()
+	go func() { _, _ = io.WriteString(conn, strings.Repeat("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 4000)) }()
+	must.Do(t, conn.SetReadDeadline(begun.Add(time.Second)))
+	answers, _ := io.ReadAll(conn) // until the deadline
+	passed := time.Since(begun)
+	most := requestBurst + int(requestRate*passed.Seconds()) + int(passed/refusalDelay) + 2
+	if n := strings.Count(string(answers), "HTTP/1.1 200"); n == 0 || n > most {
+		t.Errorf("%d pipelined requests were answered in %s, want at most %d", n, passed, most)
+	}
+}
+
 // TestRequestLimits: a trusted client is not slowed down, another one has its burst, and the list
 // of clients is bounded.
 func TestRequestLimits(t *testing.T) {

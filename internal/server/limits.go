@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// requestRate and requestBurst bound the requests of one client a second, of clients
-	// that have not logged in and are not root on the node: a scrape or a page takes some milliseconds of CPU time, which plegd needs to
-	// measure the runtime.
+	// requestRate and requestBurst bound the requests of one client a second, of clients that have
+	// not logged in and are not root on the node: a scrape or a page takes some milliseconds of CPU
+	// time, which plegd needs to measure the runtime.
 	requestRate  = 50
 	requestBurst = 100
 	// refusalDelay is the time that a client which asks too often, or with a wrong password,
