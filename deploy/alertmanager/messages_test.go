@@ -317,9 +317,5 @@ func compareOne(t *testing.T, b *inbox, receiver string, want []string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(40 * time.Second); !ok(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not after 40 s: %s", what)
-		}
-	}
+	must.Eventually(t, 40*time.Second, what, ok)
 }

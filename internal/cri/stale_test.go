@@ -127,9 +127,5 @@ func answersAgain(t *testing.T, c *Client, path string) {
 // await waits until a condition holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in 20s: %s", what)
-		}
-	}
+	must.Eventually(t, 20*time.Second, what, holds)
 }

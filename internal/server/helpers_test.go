@@ -96,11 +96,7 @@ func start(t *testing.T, s *Server) (stop func()) {
 // eventually waits for a condition.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	must.Eventually(t, time.Minute, what, ok)
 }
 
 func write(t *testing.T, path, content string) {

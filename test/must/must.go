@@ -3,6 +3,7 @@ package must
 
 import (
 	"testing"
+	"time"
 
 	"github.com/plegd/plegd/test/check"
 )
@@ -12,6 +13,16 @@ func Do(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Eventually waits until a condition holds, and ends the test where it does not within limit.
+func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
 	}
 }
 
