@@ -83,9 +83,18 @@ func (l *Loop) relistHinted(parent context.Context, hints []string) {
 	defer cancel()
 	for _, uid := range hints {
 		if late := l.relistPod(ctx, uid); late || ctx.Err() != nil {
+			l.refuseHints()
 			return
 		}
 	}
+}
+
+// refuseHints forgets the hints that have come meanwhile, and takes none before the next relist.
+func (l *Loop) refuseHints() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hints = nil
+	l.hinted = maxHints
 }
 
 // relistPod relists one pod. After an error the next relist does it. It reports whether the
