@@ -176,6 +176,7 @@ func TestChangeIsSaved(t *testing.T) {
 		}
 		cancel()
 		check.NoError(t, <-done, "the end")
+		synctest.Wait() // for a save that was abandoned at the end
 	})
 }
 
