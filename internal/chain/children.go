@@ -116,9 +116,9 @@ func (f *waiting) isYounger(p proc.Process) bool {
 // that works on the container in question.
 func (f *waiting) helpers(ctx context.Context) {
 	target, _ := f.sweep.target()
-	all := f.helpersOf(ctx, f.pid, target.ID)
+	all, _ := f.helpersOf(ctx, f.pid, target.ID) // where it is not known of one, all count
 	if len(all) == 0 {
-		all = f.helpersOf(ctx, f.pid, "")
+		all, _ = f.helpersOf(ctx, f.pid, "")
 	}
 	for _, c := range all {
 		f.child(c.PID, "waits for its helper, pid %d (%s), which has run for %s", c.PID, c.Comm,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) facts.Chain {
 	if s.Process != 0 {
 		return e.Process(ctx, s.Process)
 	}
+	e.noteOpened()
 	e.probeTargets(ctx)
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{{
 		Kind: facts.KindCall, Name: s.Operation, Since: s.Called, State: facts.LinkUnanswered,
@@ -67,6 +69,18 @@ func (e *Explorer) reset() {
 	e.begins = bounded.Since[string]{}
 }
 
+// noteOpened keeps the sockets that the daemon behind the runtime has at the first round: those that are
+// opened later belong to calls that hang.
+func (e *Explorer) noteOpened() {
+	if e.opened != nil || e.symptom.DaemonPID == 0 {
+		return
+	}
+	sockets, err := proc.SocketInodes(e.procfs, e.symptom.DaemonPID)
+	if err == nil {
+		e.opened = sockets
+	}
+}
+
 // probeTargets asks for single containers or sandboxes while other calls are answered.
 func (e *Explorer) probeTargets(ctx context.Context) {
 	s := e.symptom
@@ -86,18 +100,16 @@ func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
 		c.Links = append(c.Links, targetLink(target))
 	}
 	var helpers []proc.Process // those of other symptoms are no cause, and a table of processes is expensive
+	var unread error
 	if found || s.isGeneral() && s.OthersAnswered() {
-		helpers = e.helpersOf(ctx, e.runtime(), target.ID)
-	}
-	if found && len(helpers) == 0 && s.RuntimePID != e.runtime() {
-		helpers = e.helpersOf(ctx, s.RuntimePID, target.ID) // cri-dockerd's own are the network plugins
+		helpers, unread = e.helpersOfCall(ctx, target.ID)
 	}
 	switch {
 	case len(helpers) > 0:
 		// A helper that began before the call may have the lock that it waits for.
 		e.follow(ctx, c, helpers[0].PID)
 	case found:
-		e.fromTarget(ctx, c, target)
+		e.fromTarget(ctx, c, target, unread)
 	case s.isGeneral() && s.OthersAnswered():
 		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
 	case s.OthersAnswered():
@@ -107,6 +119,17 @@ func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
 	default:
 		c.Unknown = "the runtime's process is not known"
 	}
+}
+
+// helpersOfCall returns the helpers of the process that does the runtime's work, and without such the
+// network plugins, which cri-dockerd starts itself. The error is as that of helpersOf.
+func (e *Explorer) helpersOfCall(ctx context.Context, id string) (helpers []proc.Process, unread error) {
+	helpers, unread = e.helpersOf(ctx, e.runtime(), id)
+	if len(helpers) > 0 || id == "" || e.symptom.RuntimePID == e.runtime() {
+		return helpers, unread
+	}
+	plugins, unreadPlugin := e.helpersOf(ctx, e.symptom.RuntimePID, id)
+	return plugins, cmp.Or(unread, unreadPlugin)
 }
 
 // targetLink is the link of a container or a pod. Its id is what crictl inspect takes.
@@ -127,8 +150,9 @@ func targetLink(t *cri.Entry) facts.Link {
 }
 
 // fromTarget continues with the shim or conmon of a container or sandbox. Where that is
-// idle the lock is held inside the runtime, by a thread that may wait for a mount.
-func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry) {
+// idle the lock is held inside the runtime, by a thread that may wait for a mount or another
+// process, unless a helper may have it of which that could not be read.
+func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry, unread error) {
 	n := len(c.Links)
 	pid, why := e.shimOf(ctx, t)
 	if pid != 0 {
@@ -140,10 +164,28 @@ func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry)
 	}
 	c.Links = c.Links[:n]
 	e.follow(ctx, c, e.runtime())
-	if c.Link(facts.KindMount) == nil {
-		c.Links = c.Links[:n]
-		c.Unknown = why
+	if leadsOutside(c.Links[n:]) {
+		return
 	}
+	c.Links = c.Links[:n]
+	c.Unknown = why
+	if unread != nil {
+		c.Unknown = unread.Error()
+	}
+}
+
+// leadsOutside reports whether the links from the runtime on show what holds its lock up: a mount,
+// another process that has a file lock, leaves requests unanswered, or does nothing until it is
+// continued.
+func leadsOutside(links []facts.Link) bool {
+	if len(links) < 2 {
+		return false
+	}
+	runtime := links[0].State
+	return runtime == facts.LinkLocked || runtime == facts.LinkUnanswered ||
+		slices.ContainsFunc(links[1:], func(l facts.Link) bool {
+			return l.Kind == facts.KindMount || l.PID != 0 && l.State.StandsStill()
+		})
 }
 
 // shimOf finds the shim or conmon of a target by its arguments: that of the container

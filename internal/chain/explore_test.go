@@ -3,6 +3,7 @@ package chain
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,26 +24,45 @@ func symptomOf(targets ...*cri.Entry) Symptom {
 }
 
 // TestMountOfRuntime: the status of a container that has no shim yet hangs, and the
-// daemon that starts it waits for a mount. A daemon that waits for nothing is not
-// named.
+// daemon that starts it waits for a mount, or for the file lock of another process. A daemon that
+// waits for nothing is not named.
 func TestMountOfRuntime(t *testing.T) {
-	for _, waits := range []bool{true, false} {
-		root := procTree(t, map[int]byte{10: 'D', 11: 'S'})
-		evidencetest.WriteTree(t, root, map[string]string{
-			"10/task/10/syscall": fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),
-			"10/task/10/wchan":   "rpc_wait_bit_killable",
-			"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
-		})
-		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s"})
-		if s.RuntimePID = 11; waits {
-			s.DaemonPID = 10
+	const lock = "1: FLOCK ADVISORY WRITE 12 fe:00:5 0 EOF\n1: -> FLOCK ADVISORY WRITE 10 fe:00:5 0 EOF\n"
+	for _, tt := range []struct {
+		name   string
+		daemon int
+		files  map[string]string
+		peer   byte
+		want   facts.Link
+	}{
+		{"nothing", 0, nil, 'S', facts.Link{Kind: facts.KindContainer}},
+		{"a mount", 10, map[string]string{"10/task/10/wchan": "rpc_wait_bit_killable"}, 'S', facts.Link{Kind: facts.KindMount, Name: "/volume"}},
+		{"a stopped process", 10, map[string]string{"locks": lock}, 'T', facts.Link{Kind: facts.KindProcess, PID: 12}},
+		{"an idle process", 10, map[string]string{"locks": lock}, 'S', facts.Link{Kind: facts.KindProcess, PID: 12}},
+		{"nothing, beside locks", 10, map[string]string{"locks": ""}, 'S', facts.Link{Kind: facts.KindContainer}},
+	} {
+		state := byte('S')
+		if tt.want.Kind == facts.KindMount {
+			state = 'D'
 		}
-		c := New(proc.NewTable(root), t.TempDir(), (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
-		switch last := c.Links[len(c.Links)-1]; {
-		case !waits && (last.Kind != facts.KindContainer || c.Unknown == ""):
-			t.Errorf("%+v, %q: want the chain to end with the container", c.Links, c.Unknown)
-		case waits && (last.Kind != facts.KindMount || last.Name != "/volume" || c.Links[2].PID != 10 || c.Unknown != ""):
-			t.Errorf("%+v, %q: want the mount", c.Links, c.Unknown)
+		root := procTree(t, map[int]byte{10: state, 11: 'S', 12: tt.peer})
+		if state == 'D' {
+			evidencetest.WriteTree(t, root, map[string]string{
+				"10/task/10/syscall": fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),
+				"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
+			})
+		}
+		evidencetest.WriteTree(t, root, tt.files)
+		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s"})
+		s.RuntimePID = 11
+		s.DaemonPID = tt.daemon
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		c := New(proc.NewTable(root), sysfs, (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
+		last := c.Links[len(c.Links)-1]
+		isLast := last.Kind == tt.want.Kind && last.PID == tt.want.PID && (tt.want.Name == "" || last.Name == tt.want.Name)
+		if !isLast || (c.Unknown != "") != (last.Kind == facts.KindContainer) {
+			t.Errorf("%s: %+v, %q", tt.name, c.Links, c.Unknown)
 		}
 	}
 }
@@ -69,14 +89,16 @@ func TestLoopMount(t *testing.T) {
 }
 
 // TestPluginOfTarget: the status of a sandbox waits for its own network plugin, a child of cri-dockerd,
-// and not for that of another one.
+// and not for that of another one. Whose a plugin is whose environment cannot be read is not known.
 func TestPluginOfTarget(t *testing.T) {
-	for id, want := range map[string]int{"s": 12, "other": 0} {
+	for id, want := range map[string]int{"s": 12, "other": 0, "": 0} {
 		root, sysfs := procTree(t, map[int]byte{10: 'S', 11: 'S', 12: 'S'}), t.TempDir()
-		evidencetest.WriteTree(t, root, map[string]string{
-			"12/stat":    evidencetest.StatLine(12, "plugin", 'S', 10, 100),
-			"12/environ": "CNI_COMMAND=DEL\x00CNI_CONTAINERID=" + id + "\x00",
-		})
+		environ := map[string]string{"12/environ": "CNI_COMMAND=DEL\x00CNI_CONTAINERID=" + id + "\x00"}
+		if id == "" {
+			environ = map[string]string{"12/environ/directory": ""}
+		}
+		evidencetest.WriteTree(t, root, map[string]string{"12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100)})
+		evidencetest.WriteTree(t, root, environ)
 		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
 		s := symptomOf(&cri.Entry{ID: "s", Sandbox: true})
 		s.RuntimePID, s.DaemonPID = 10, 11
@@ -86,6 +108,7 @@ func TestPluginOfTarget(t *testing.T) {
 			got = helper.PID
 		}
 		check.Equal(t, got, want, "plugin of %s: %+v", id, c)
+		check.Equal(t, strings.Contains(c.Unknown, "pid 12 (plugin) works on it could not be read"), id == "", "plugin of %s: %q", id, c.Unknown)
 	}
 }
 

@@ -130,7 +130,8 @@ func (f *waiting) held() (wait, bool) {
 	threads := f.unmoved()
 	traced := slices.IndexFunc(threads, func(t thread) bool { return t.State == 't' })
 	if traced >= 0 {
-		tracer := proc.TracerPID(proc.Path(f.procfs, f.pid, "task"), threads[traced].PID)
+		tracer, err := proc.TracerPID(proc.Path(f.procfs, f.pid, "task"), threads[traced].PID)
+		f.unseenIf("its tracer", err)
 		if tracer != 0 {
 			evidence := fmt.Sprintf("a thread is held by its tracer, pid %d", tracer)
 			return wait{state: facts.LinkTraced, next: tracer, evidence: evidence}, true

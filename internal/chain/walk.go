@@ -47,7 +47,9 @@ type Explorer struct {
 
 	symptom Symptom // the present one
 	sweep   sweep
-	begins  bounded.Since[string]
+	// opened are the sockets of the daemon behind the runtime at the first round, nil before.
+	opened map[uint32]bool
+	begins bounded.Since[string]
 }
 
 // New returns an explorer of the processes of a table, which knows the arguments of those
@@ -211,25 +213,36 @@ func (e *Explorer) isHelper(ctx context.Context, p proc.Process) bool {
 }
 
 // helpersOf returns the helpers that are children of a process and run for longer than
-// they should, the oldest first; only those that work on a container, unless id is "".
-func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) []proc.Process {
-	out := slices.DeleteFunc(e.processes(ctx).Children(parent), func(p proc.Process) bool {
-		return age(p) < helperAge || e.kindOf(ctx, p) != facts.KindHelper || id != "" && !e.worksOn(p, id)
-	})
+// they should, the oldest first; only those that work on a container, unless id is "". The error is
+// why it is not known of another one whether it works on it.
+func (e *Explorer) helpersOf(ctx context.Context, parent int, id string) (out []proc.Process, unread error) {
+	for _, p := range e.processes(ctx).Children(parent) {
+		if age(p) < helperAge || e.kindOf(ctx, p) != facts.KindHelper {
+			continue
+		}
+		works, err := e.worksOn(p, id)
+		if err != nil && !proc.Gone(err) {
+			unread = fmt.Errorf("whether the helper with pid %d (%s) works on it could not be read (%s)", p.PID, p.Comm, proc.Why(err))
+		}
+		if works {
+			out = append(out, p)
+		}
+	}
 	slices.SortFunc(out, func(a, b proc.Process) int { return cmp.Compare(a.Start, b.Start) })
-	return out
+	return out, unread
 }
 
 // maxEnviron bounds the environment of a helper that is read.
 const maxEnviron = 64 << 10
 
-// worksOn reports whether a helper names a container or sandbox in its arguments, or as a CNI plugin does.
-func (e *Explorer) worksOn(p proc.Process, id string) bool {
-	if slices.Contains(e.table.Args(p.ID()), id) {
-		return true
+// worksOn reports whether a helper names a container or sandbox in its arguments, or as a CNI plugin
+// does; true for the id "". The error is why that is not known.
+func (e *Explorer) worksOn(p proc.Process, id string) (bool, error) {
+	if id == "" || slices.Contains(e.table.Args(p.ID()), id) {
+		return true, nil
 	}
-	environ, _ := proc.Read(proc.Path(e.procfs, p.PID, "environ"), maxEnviron) // without it nothing is known
-	return slices.Contains(strings.Split(string(environ), "\x00"), "CNI_CONTAINERID="+id)
+	environ, err := proc.Read(proc.Path(e.procfs, p.PID, "environ"), maxEnviron)
+	return slices.Contains(strings.Split(string(environ), "\x00"), "CNI_CONTAINERID="+id), err
 }
 
 // age is how long a process has run.

@@ -144,14 +144,14 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 	c.familyUnread = proc.Unread{}
 	runtime := c.all.ByPID[c.runtime]
 	runtime.PID = c.runtime
-	c.shims = c.members.Shims(ctx, c.all, c.runtime, c.sockets(), c.noteUser)
+	c.shims = c.members.Shims(ctx, c.all, c.runtime, c.sockets(), c.noteIdentity)
 	c.helpers = nil
 	parents := append(slices.Clone(c.shims), runtime)
 	for i := 0; i < len(parents); i++ { // a helper has helpers
 		parent := parents[i]
 		for _, s := range c.all.Children(parent.PID) {
 			answer := c.members.Helper(ctx, s, s, parent)
-			c.noteUser(answer.Err)
+			c.noteIdentity(answer.Err)
 			if answer.Proven() {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
@@ -160,8 +160,8 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 	}
 }
 
-// noteUser notes that the user of a shim or helper could not be read.
-func (c *childrenSource) noteUser(err error) { c.familyUnread.Add("users of shims", err) }
+// noteIdentity notes that the proof of a shim or helper could not be read.
+func (c *childrenSource) noteIdentity(err error) { c.familyUnread.Add("identities of shims", err) }
 
 // stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
 type stuckShim struct {
@@ -227,6 +227,7 @@ func (c *childrenSource) conditionOf(s proc.Process, closely bool) (string, int)
 
 func (c *childrenSource) isFrozen(pid int) bool {
 	m, err := c.tree.Of(pid)
+	c.unread.Add("cgroups of shims", err)
 	_, frozen := c.tree.Frozen(m)
 	return err == nil && frozen
 }

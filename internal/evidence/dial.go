@@ -159,7 +159,7 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 		case <-late:
 			unanswered = a.answered.Load() == nil && len(done) == 0
 			if unanswered {
-				d.publish(ctx, facts.Probe{At: started, Stage: facts.StageSettings, Cause: facts.CauseTimeout})
+				d.publish(ctx, facts.Probe{At: started, Stage: facts.StageSettings, Cause: facts.CauseTimeout, Detail: d.silence()})
 			}
 		case err := <-done:
 			if !unanswered || err == nil || a.answered.Load() != nil {
@@ -168,6 +168,14 @@ func (d *Dialer) probe(ctx context.Context, path string) {
 			return
 		}
 	}
+}
+
+// silence describes what a connection without a first answer lacks; "" for the HTTP/2 SETTINGS of gRPC.
+func (d *Dialer) silence() string {
+	if d.opts.ping {
+		return "connected, and GET /_ping was not answered"
+	}
+	return ""
 }
 
 // ask makes a connection, waits for the answer, and returns how it went.

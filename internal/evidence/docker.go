@@ -79,12 +79,17 @@ func (s *search) prove(p proc.Process, owner int) family.Answer {
 }
 
 // follow returns the socket that a process names which proves to be the hop before. It is lost where
-// the process is refused, and stays where its identity cannot be read.
-func (s *search) follow(p proc.Process, owner int, socketOf func(proc.Process) string) string {
+// the process is refused, and stays where its identity, or what it names, cannot be read.
+func (s *search) follow(p proc.Process, owner int, socketOf func(proc.Process) (string, error)) string {
 	answer := s.prove(p, owner)
 	switch {
 	case answer.Proven():
-		s.socket = socketOf(p)
+		socket, err := socketOf(p)
+		if err != nil {
+			s.doubt.Store(&facts.Source{At: time.Now(), Err: err.Error()})
+			break
+		}
+		s.socket = socket
 	case answer.Err == nil:
 		s.socket = ""
 	}
@@ -96,7 +101,9 @@ func (s *search) follow(p proc.Process, owner int, socketOf func(proc.Process) s
 func (d *docker) daemonSocket() string {
 	p := d.runtime.process.sampled()
 	if strings.HasPrefix(p.Comm, "cri-dockerd") {
-		return d.daemon.follow(p, 1, func(p proc.Process) string { return d.socketArg(p, "docker-endpoint", d.otherwise) })
+		return d.daemon.follow(p, 1, func(p proc.Process) (string, error) {
+			return d.socketArg(p, "docker-endpoint", d.otherwise)
+		})
 	}
 	d.daemon.doubt.Store(nil)
 	switch {
@@ -120,31 +127,63 @@ func (d *docker) containerdSocket() string {
 	return d.containerd.follow(p, d.runtime.process.PID(), d.containerdOf)
 }
 
-// containerdOf returns the socket of the containerd of a dockerd.
-func (d *docker) containerdOf(p proc.Process) string {
-	if socket := d.socketArg(p, "containerd", ""); socket != "" {
-		return socket
+// containerdOf returns the socket of the containerd of a dockerd. The error is why it is not known
+// whether dockerd has started one itself.
+func (d *docker) containerdOf(p proc.Process) (string, error) {
+	socket, err := d.socketArg(p, "containerd", "")
+	if socket != "" || err != nil {
+		return socket, err
 	}
-	if all, err := d.table.Processes(context.Background(), searchInterval); err == nil {
-		for _, child := range all.Children(p.PID) {
-			config := proc.ArgValue(d.table.Args(child.ID()), "config")
-			isContainerd := child.Comm == "containerd" && d.containerd.prove(child, p.PID).Proven()
-			if isContainerd && path.IsAbs(config) {
-				return path.Join(path.Dir(config), "containerd.sock")
-			}
+	all, err := d.table.Processes(context.Background(), searchInterval)
+	if err != nil {
+		return "", err
+	}
+	for _, child := range all.Children(p.PID) {
+		socket, err := d.startedSocket(child, p.PID)
+		if socket != "" || err != nil {
+			return socket, err
 		}
 	}
 	if info, err := os.Stat(systemContainerd); err == nil && info.Mode()&os.ModeSocket != 0 {
-		return systemContainerd
+		return systemContainerd, nil
 	}
-	return ""
+	return "", nil
+}
+
+// startedSocket returns the socket of a child of dockerd that is its containerd, "" for another one.
+func (d *docker) startedSocket(child proc.Process, dockerd int) (string, error) {
+	if child.Comm != "containerd" {
+		return "", nil
+	}
+	answer := d.containerd.prove(child, dockerd)
+	if answer.Err != nil {
+		return "", fmt.Errorf("whether pid %d is the containerd of dockerd could not be read: %w", child.PID, answer.Err)
+	}
+	config, err := d.arg(child, "config")
+	if err != nil || !answer.Proven() || !path.IsAbs(config) {
+		return "", err
+	}
+	return path.Join(path.Dir(config), "containerd.sock"), nil
 }
 
 // socketArg returns the path of a unix socket that an argument names, or otherwise.
-func (d *docker) socketArg(p proc.Process, name, otherwise string) string {
-	socket := strings.TrimPrefix(proc.ArgValue(d.table.Args(p.ID()), name), "unix://")
-	if !path.IsAbs(socket) {
-		return otherwise
+func (d *docker) socketArg(p proc.Process, name, otherwise string) (string, error) {
+	value, err := d.arg(p, name)
+	if err != nil {
+		return "", err
 	}
-	return path.Clean(socket)
+	socket := strings.TrimPrefix(value, "unix://")
+	if !path.IsAbs(socket) {
+		return otherwise, nil
+	}
+	return path.Clean(socket), nil
+}
+
+// arg returns the value of an argument of a process, "" where it is not given.
+func (d *docker) arg(p proc.Process, name string) (string, error) {
+	args := d.table.Args(p.ID())
+	if args == nil {
+		return "", fmt.Errorf("the arguments of pid %d (%s) could not be read", p.PID, plain.Text(p.Comm))
+	}
+	return proc.ArgValue(args, name), nil
 }

@@ -84,12 +84,6 @@ func (h *hop) holder(ctx context.Context) (proc.Process, error) {
 // isCalm reports whether no call is late and no other source shows a fault.
 func (h *hop) isCalm() bool { return h.calm != nil && h.calm() }
 
-// cgroupOf returns the /proc/PID/cgroup of a process, "" of one that has ended.
-func (h *hop) cgroupOf(pid int) string {
-	b, _ := proc.ReadFile(proc.Path(h.procfs, pid, "cgroup"))
-	return string(b)
-}
-
 // nameOf returns the first word of a process's arguments, as the others may hold a secret, and
 // its systemd service, each "" where it cannot be read.
 func (h *hop) nameOf(id proc.ID) (command, unit string) {
@@ -97,7 +91,8 @@ func (h *hop) nameOf(id proc.ID) (command, unit string) {
 		command, _, _ = strings.Cut(args[0], " ")
 		command = strings.ToValidUTF8(command[:min(len(command), 100)], "?")
 	}
-	return command, proc.ParseCgroups([]byte(h.cgroupOf(id.PID))).Service()
+	cgroup, _ := proc.ReadFile(proc.Path(h.procfs, id.PID, "cgroup")) // without it there is no unit
+	return command, proc.ParseCgroups(cgroup).Service()
 }
 
 // facts stores the last samples of a hop behind the runtime, if it has a socket, and the

@@ -119,6 +119,7 @@ func TestProbeWaits(t *testing.T) {
 	d := hopDialerAt(func() string { return path }, true, 50*time.Millisecond)
 	d.opts.Done = func(p facts.Probe) {
 		if p.Stage == facts.StageSettings && p.Cause == facts.CauseTimeout && p.Failures == 1 {
+			check.Equal(t, p.Detail, "connected, and GET /_ping was not answered", "what it lacks")
 			go serveEach(l, pong)
 		}
 	}
@@ -215,6 +216,33 @@ func TestDockerSockets(t *testing.T) {
 		if !strings.Contains(doubt.Err, tt.doubt) || tt.doubt == "" && doubt.Err != "" || doubt.Up {
 			t.Errorf("%s: %+v, want %q", tt.name, doubt, tt.doubt)
 		}
+	}
+}
+
+// TestDockersContainerdUnread: while it cannot be read whether dockerd has started a containerd, the last socket stays
+// and the system's is not taken for it.
+func TestDockersContainerdUnread(t *testing.T) {
+	for _, file := range []string{"9/cmdline", "9/status"} {
+		root := t.TempDir()
+		process(t, root, 1, 0, "systemd", 'S')
+		process(t, root, 8, 1, "dockerd", 'S', "dockerd", "-H", "fd://")
+		process(t, root, 9, 8, "containerd", 'S', "containerd", "--config", "/x/containerd.toml")
+		dockerAt := func() *docker {
+			table := proc.NewTable(root)
+			return &docker{
+				table: table, containerd: search{members: family.NewMembers(table)},
+				runtime: &hop{process: processWith(proc.Process{})}, dockerd: &hop{process: sampledAt(root, 8)},
+			}
+		}
+		check.Equal(t, dockerAt().containerdSocket(), "/x/containerd.sock", "readable")
+		path := filepath.Join(root, file)
+		must.Do(t, os.Remove(path))
+		must.Do(t, os.Symlink(filepath.Base(path), path)) // a loop cannot be read, by root either
+		d := dockerAt()
+		d.containerd.socket = "/last.sock"
+		check.Equal(t, d.containerdSocket(), "/last.sock", "%s cannot be read", file)
+		doubt := cmp.Or(d.containerd.doubt.Load(), &facts.Source{})
+		check.Equal(t, strings.Contains(doubt.Err, "could not be read"), true, "%s: %q", file, doubt.Err)
 	}
 }
 

@@ -3,6 +3,7 @@ package evidence
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -43,8 +44,7 @@ type Process struct {
 	// The following fields belong to gather.
 	last     *facts.Process // of no process before the first sample
 	seenUp   time.Duration  // the time since boot when it was taken
-	cgroup   string         // its /proc/PID/cgroup
-	mounts   string         // its mount namespace
+	place    place          // where it was started
 	args     []string       // its arguments
 	proven   bool           // last.Program is what its identity proves
 	older    map[int]bool   // the processes that were there before it went
@@ -133,7 +133,7 @@ func (p *Process) read(ctx context.Context, s proc.Process) error {
 		RestartsTotal: p.last.RestartsTotal,
 	}
 	p.readDescriptors(v)
-	v.ThreadCount = threadCount(p.hop.procfs, s.PID)
+	v.ThreadCount = p.threadCount(s.PID)
 	if err := p.threads.sample(s.ID(), v, p.unread); err != nil {
 		return err
 	}
@@ -169,8 +169,10 @@ func (p *Process) readTracer(v *facts.Process) {
 		return
 	}
 	p.traced = v.At
-	v.TracerPID = proc.TracerPID(p.hop.procfs, v.PID)
-	if v.TracerPID == 0 {
+	pid, err := proc.TracerPID(p.hop.procfs, v.PID)
+	p.unread.Add("tracer", err)
+	v.TracerPID = pid
+	if pid == 0 {
 		return
 	}
 	tracer, err := proc.ReadStat(p.hop.procfs, v.TracerPID)
@@ -216,8 +218,7 @@ func (p *Process) keepHistory(v *facts.Process) {
 
 // countStart counts the start of another process, unless it is the first.
 func (p *Process) countStart(v *facts.Process) {
-	p.cgroup = p.hop.cgroupOf(v.PID)
-	p.mounts = mountNamespace(p.hop.procfs, v.PID)
+	p.place = p.placeOf(v.PID)
 	p.args = p.hop.table.Args(proc.ID{PID: v.PID, Start: v.StartTicks})
 	p.older = nil
 	p.lockFile = ""
@@ -241,10 +242,21 @@ func (p *Process) countShortLife(s proc.Process) {
 	p.older = nil
 }
 
-// mountNamespace returns the mount namespace of a process, "" where it is denied.
-func mountNamespace(procfs string, pid int) string {
-	namespace, _ := proc.MountNamespace(procfs, pid)
-	return namespace
+// place is where a process runs: its /proc/PID/cgroup and its mount namespace, "" for one that could not
+// be read, and what could not.
+type place struct {
+	cgroup, mounts string
+	unread         proc.Unread
+}
+
+func (p *Process) placeOf(pid int) place {
+	out := place{unread: proc.Unread{}}
+	cgroup, err := proc.ReadFile(proc.Path(p.hop.procfs, pid, "cgroup"))
+	out.unread.Add("cgroup", err)
+	out.cgroup = string(cgroup)
+	out.mounts, err = proc.MountNamespace(p.hop.procfs, pid)
+	out.unread.Add("mount namespace", err)
+	return out
 }
 
 // appendTime appends to a copy of the last times, of which it keeps some.
@@ -272,11 +284,10 @@ func (p *Process) readDescriptors(v *facts.Process) {
 
 // threadCount returns the number of a process's threads, by the links of /proc/PID/task: one a thread, and two of every
 // directory. 0 where it is not readable.
-func threadCount(root string, pid int) int {
+func (p *Process) threadCount(pid int) int {
 	var st unix.Stat_t
-	if err := unix.Stat(proc.Path(root, pid, "task"), &st); err != nil {
-		return 0
-	}
+	err := unix.Stat(proc.Path(p.hop.procfs, pid, "task"), &st)
+	p.unread.Add("number of threads", err)
 	return max(0, int(st.Nlink)-2) //nolint:gosec // a pid's range
 }
 
@@ -344,7 +355,8 @@ func (p *Process) successor(ctx context.Context) (proc.Process, error) {
 
 // newest returns the newest process that follows the last one now; none is zero.
 func (p *Process) newest() (best proc.Process) {
-	pids, _ := proc.PIDs(p.hop.procfs) // those that are left out may be read next time
+	pids, err := proc.PIDs(p.hop.procfs)
+	p.unread.Add("processes", err)
 	if p.older == nil {
 		p.older = map[int]bool{}
 	}
@@ -377,12 +389,18 @@ func (p *Process) follows(s proc.Process) bool {
 func (p *Process) isNewer(s proc.Process) bool { return proc.TicksToDuration(s.Start+1) >= p.seenUp }
 
 // isInItsPlace reports whether a process of the last one's name is in its cgroup, or has its
-// arguments and its mounts.
+// arguments and its mounts. What could not be read of either may be why it is not known to be.
 func (p *Process) isInItsPlace(s proc.Process) bool {
-	if p.cgroup != "" && p.hop.cgroupOf(s.PID) == p.cgroup {
+	found := p.placeOf(s.PID)
+	if p.place.cgroup != "" && found.cgroup == p.place.cgroup {
 		return true
 	}
 	args := p.hop.table.Args(s.ID())
-	return len(args) > 1 && len(p.args) > 1 && slices.Equal(args[1:], p.args[1:]) &&
-		p.mounts != "" && mountNamespace(p.hop.procfs, s.PID) == p.mounts
+	isSameCommand := len(args) > 1 && len(p.args) > 1 && slices.Equal(args[1:], p.args[1:])
+	if isSameCommand && p.place.mounts != "" && found.mounts == p.place.mounts {
+		return true
+	}
+	maps.Copy(p.unread, p.place.unread)
+	maps.Copy(p.unread, found.unread)
+	return false
 }

@@ -238,7 +238,7 @@ func TestProcessSuccessor(t *testing.T) {
 	evidencetest.WriteTree(t, root, map[string]string{"5009/cmdline": "containerd\x00--config\x00/c\x00"})
 	namespace(t, root, 5009, "mnt:[8]")
 	p.args = []string{"/usr/bin/containerd", "--config", "/c"}
-	p.mounts = "mnt:[7]"
+	p.place.mounts = "mnt:[7]"
 	for range 2 {
 		gone := gatherProcess(t, p)
 		if gone.Alive || gone.PID != 1000 || gone.MaxFDs != known.MaxFDs || gone.Threads["S"] != 3 || gone.RestartsTotal != 0 || !gone.At.After(known.At) {
@@ -271,9 +271,32 @@ func TestProcessSuccessor(t *testing.T) {
 		}
 	}
 	p.args = []string{"/usr/bin/containerd", "--config", "/c"}
-	p.mounts = "mnt:[8]"
+	p.place.mounts = "mnt:[8]"
 	if v := gatherProcess(t, p); !v.Alive || v.PID != 5009 || v.RestartsTotal != 3 {
 		t.Errorf("%+v, want that with its arguments", v)
+	}
+}
+
+// TestPlaceUnread: a successor that is not known because its place, or that of the last one, could not be read is said.
+func TestPlaceUnread(t *testing.T) {
+	for part, file := range map[string]string{"cgroup": "cgroup", "mount namespace": "ns/mnt"} {
+		for _, pid := range []string{"1000", "5001"} {
+			root := evidencetest.CopyTree(t, "testdata/proc")
+			line := evidencetest.StatLine(5001, "containerd", 'S', 1, 100_050)
+			evidencetest.WriteTree(t, root, map[string]string{"5001/stat": line, "5001/task/5001/stat": line, "5001/cgroup": "0::/elsewhere\n"})
+			must.Do(t, os.RemoveAll(filepath.Join(root, pid, file)))
+			evidencetest.WriteTree(t, root, map[string]string{pid + "/" + file + "/directory": ""}) // neither a file nor a link
+			p := processOf(root, func() int { return 1000 })
+			p.up = func() time.Duration { return 1000 * time.Second }
+			gatherProcess(t, p)
+			p.unread.Drain()
+			must.Do(t, os.RemoveAll(filepath.Join(root, "1000")))
+			v := gatherProcess(t, p)
+			_, said := p.unread[part]
+			if v.Alive || !said {
+				t.Errorf("%s of %s: alive %t, unread %v", part, pid, v.Alive, p.unread)
+			}
+		}
 	}
 }
 

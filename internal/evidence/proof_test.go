@@ -165,7 +165,7 @@ func TestUnread(t *testing.T) {
 	for i := range 2 { // the second sample does not search for shims again
 		_, err := children.gather(t.Context())
 		must.Do(t, err)
-		said := len(children.unread.Drain()["users of shims"]) > 0
+		said := len(children.unread.Drain()["identities of shims"]) > 0
 		check.Equal(t, said, true, "sample %d says that the user of a shim cannot be read", i)
 	}
 	u := proc.Unread{}

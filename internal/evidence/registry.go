@@ -58,7 +58,14 @@ func NewRegistry(o Options) *Registry {
 			changes: o.Changes,
 			sockets: r.Sockets,
 		}),
-		newStorage(&storage{procfs: o.ProcFS, sysfs: o.SysFS, table: r.Table, pids: r.PIDs, isCalm: runtime.isCalm}),
+		newStorage(&storage{
+			procfs:  o.ProcFS,
+			sysfs:   o.SysFS,
+			table:   r.Table,
+			pids:    r.PIDs,
+			isCalm:  runtime.isCalm,
+			sockets: r.Sockets,
+		}),
 		newNode(o.ProcFS),
 	)
 	r.parts = append(r.parts, r.newKubelet(o)...)

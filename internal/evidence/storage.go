@@ -1,9 +1,9 @@
 package evidence
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -24,27 +25,14 @@ const (
 	storageCalm     = 2 * time.Minute
 )
 
-// storageMarks are parts of the paths of a runtime's open files and mounts. What stands
-// before one is a directory of the runtime, independent of its configuration.
-var storageMarks = []struct{ comm, mark, use string }{
-	{"containerd", "/io.containerd.metadata.v1.bolt/", "root"},
-	{"containerd", "/io.containerd.runtime.v2.task/", "state"},
-	{"dockerd", "/volumes/metadata.db", "root"},
-	{"crio", "/overlay-containers/", "state"},
-	{"crio", "/overlay/", "root"}, // the directory itself is a mount, too
-}
-
-// storageFlags are flags of processes that name a directory in which they keep data, with its default.
-var storageFlags = []struct{ comm, flag, otherwise string }{
-	{"cri-dockerd", "cri-dockerd-root-directory", "/var/lib/cri-dockerd"},
-}
-
 // storage is the source about the file systems of the runtime's directories.
 type storage struct {
 	procfs, sysfs string
 	table         *proc.Table
 	pids          func() []int
 	isCalm        func() bool
+	sockets       func() []string // of the runtime
+	members       *family.Members
 
 	searched     time.Time
 	processes    []int // that were searched
@@ -62,17 +50,24 @@ type storageDir struct {
 
 	pid       int
 	namespace string // the mount namespace of the process, "" where it is not known
+	mount     string // as mountKey has it
 	ext4      string
 	errors    int64
 }
 
-// newStorage returns the source about the file systems on which the processes keep
-// containers' data: of the directories in which they have databases open or containers
-// mounted. Reading that, and statfs through /proc/PID/root, takes CAP_SYS_PTRACE: without it
+// mountKey names a file system, as it may be written or not.
+func mountKey(m proc.Mount) string {
+	return fmt.Sprintf("%s %t", m.Device, strings.HasPrefix(m.Options, "ro"))
+}
+
+// newStorage returns the source about the file systems to which the processes, and CRI-O's conmons,
+// must write: of the directories in which they have databases and other files open or containers
+// mounted, and of those that they name. Reading that, and statfs through /proc/PID/root, takes CAP_SYS_PTRACE: without it
 // the source reports what is denied.
 func newStorage(s *storage) *Watch[facts.Storage] {
 	s.unread = proc.Unread{}
 	s.searchUnread = proc.Unread{}
+	s.members = family.NewMembers(s.table)
 	s.files = proc.NewFiles(s.unread.Add)
 	return NewWatch(Spec[facts.Storage]{
 		Name:     "storage",
@@ -138,42 +133,6 @@ func (s *storage) isStale(moment time.Time, pids []int) bool {
 		slices.ContainsFunc(s.dirs, broken)
 }
 
-// search finds the directories of a process by its mounts and open files.
-func (s *storage) search(ctx context.Context, pid int) {
-	p, err := s.table.Alive(pid)
-	if err != nil {
-		return
-	}
-	mounts, err := s.table.Mounts(ctx, pid)
-	s.searchUnread.Add("mount table", err)
-	s.mounts = max(s.mounts, len(mounts))
-	for _, m := range mounts {
-		s.recognize(p, mounts, m.Point+"/")
-	}
-	for _, f := range storageFlags {
-		if f.comm == p.Comm {
-			dir := cmp.Or(proc.ArgValue(s.table.Args(p.ID()), f.flag), f.otherwise)
-			s.dirs = append(s.dirs, s.dirOn(mounts, dir, "root", pid))
-		}
-	}
-	err = proc.EachFD(s.procfs, pid, func(_ int, target string) bool {
-		s.recognize(p, mounts, target)
-		return ctx.Err() == nil
-	})
-	s.searchUnread.Add("descriptors", err)
-}
-
-// recognize adds the directory of a process in which a path shows it to keep its data.
-func (s *storage) recognize(p proc.Process, mounts []proc.Mount, path string) {
-	for _, m := range storageMarks {
-		dir, _, found := strings.Cut(path, m.mark)
-		known := slices.ContainsFunc(s.dirs, func(d storageDir) bool { return d.Directory == dir })
-		if m.comm == p.Comm && found && !known && strings.HasPrefix(dir, "/") {
-			s.dirs = append(s.dirs, s.dirOn(mounts, dir, m.use, p.PID))
-		}
-	}
-}
-
 // keep keeps the directories of processes that have ended, as a process in their mount namespace sees
 // them: a full or read-only one may be why they ended.
 func (s *storage) keep(ctx context.Context, known []storageDir, pids []int) {
@@ -213,27 +172,35 @@ func (s *storage) viewOf(ctx context.Context, namespace string) (view, error) {
 }
 
 // witness returns a process that sees the mounts of one which has ended: one in its mount namespace,
-// such as its shims, else the node's first process.
+// such as its shims, else the node's first process. What could not be read may hide one.
 func (s *storage) witness(ctx context.Context, namespace string) int {
 	all, err := s.table.Processes(ctx, storageInterval)
+	s.searchUnread.Add("processes", err)
 	if err != nil || namespace == "" {
 		return 1
 	}
+	unread := proc.Unread{}
 	for pid := range all.ByPID {
-		if mountNamespace(s.procfs, pid) == namespace {
+		other, err := proc.MountNamespace(s.procfs, pid)
+		if err == nil && other == namespace {
 			return pid
 		}
+		unread.Add("mount namespaces", err)
 	}
+	maps.Copy(s.searchUnread, unread)
 	return 1
 }
 
 // dirOn returns a directory, with the mount that it is on.
 func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDir {
 	m, _ := proc.MountOf(mounts, dir)
+	namespace, err := proc.MountNamespace(s.procfs, pid)
+	s.searchUnread.Add("mount namespaces", err)
 	d := storageDir{
 		FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type},
 		pid:        pid,
-		namespace:  mountNamespace(s.procfs, pid),
+		namespace:  namespace,
+		mount:      mountKey(m),
 	}
 	for option := range strings.SplitSeq(m.Options, ",") {
 		if option == "emergency_ro" || option == "shutdown" {

@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -92,24 +93,68 @@ func TestStorage(t *testing.T) {
 	}
 }
 
-// TestStorageDirectories finds CRI-O's directories by its mounts, and cri-dockerd's by its arguments. The
-// mounts of a process with another name are not its own.
+// TestStorageDirectories finds the directories of a runtime by its mounts, open files and arguments, and CRI-O's by
+// those of its conmons, a file system once. The mounts of a process with another name are not its own, nor are the
+// directories of podman's conmon, and a server that may hang is not asked.
 func TestStorageDirectories(t *testing.T) {
-	mounts := `501 500 0:40 /overlay /data/overlay rw - tmpfs tmpfs rw
+	const mounts = `500 1 254:0 / / rw - ext4 /dev/vda rw
+501 500 0:40 /overlay /data/overlay rw - tmpfs tmpfs rw
 502 500 0:41 / /data/overlay/be02/merged rw - overlay overlay rw,lowerdir=/data/overlay/l/A
 503 500 0:42 / /state/overlay-containers/7491/userdata/shm rw - tmpfs shm rw
+504 500 0:43 / /run rw - tmpfs tmpfs rw
+505 500 0:44 / /other rw - ext4 /dev/vdb rw
+506 500 0:45 / /remote rw - nfs4 server:/ rw
+507 505 0:44 /ro /other/ro ro - ext4 /dev/vdb rw
 `
-	for _, tt := range []struct{ comm, args, want string }{
-		{"crio", "", "/data root, /state state, "},
-		{"containerd", "", ""},
-		{"cri-dockerd", "--cri-dockerd-root-directory=/data", "/data root, "},
-		{"cri-dockerd", "", "/var/lib/cri-dockerd root, "},
+	const pinned = mounts + `508 500 0:46 / /pins rw - tmpfs tmpfs rw
+509 508 0:4 net:[4026532] /pins/netns/1 rw - nsfs nsfs rw
+`
+	conmon := func(name string, args ...string) []string {
+		return append([]string{"/usr/bin/conmon", "-c", "f00d", "-n", name}, args...)
+	}
+	const crio = "/data root, /state state, "
+	for _, tt := range []struct {
+		comm, args, mounts string
+		conmon             []string
+		open, flags        string
+		want               string
+	}{
+		{comm: "crio", want: crio},
+		{comm: "crio", mounts: pinned, want: crio + "/pins/netns namespaces, "},
+		{
+			comm: "crio", conmon: conmon("k8s_a", "--exit-dir", "/var/run/crio/exits", "--socket-dir-path", "/run/crio"),
+			want: crio + "/run/crio/exits exits, ",
+		},
+		{comm: "crio", conmon: conmon("k8s_a", "-l", "/other/pods/a/b/0.log"), want: crio + "/other logs, "},
+		{comm: "crio", conmon: conmon("k8s_a", "-l", "/other/ro/0.log", "-p", "/other/pid"), want: crio + "/other state, /other/ro logs, "},
+		{comm: "crio", conmon: conmon("k8s_a", "-l", "0.log", "--exit-dir", "/run/gone"), want: crio},
+		{comm: "crio", conmon: conmon("k8s_a", "-l", "/remote/0.log"), want: crio},
+		{comm: "crio", conmon: conmon("web", "--exit-dir", "/other", "--exit-command", "/usr/bin/podman"), want: crio},
+		{comm: "containerd", conmon: conmon("k8s_a", "--exit-dir", "/run/crio/exits")},
+		{comm: "containerd", open: "/other/pods/0.log", flags: "0102001", want: "/other open files, "},
+		{comm: "containerd", open: "/other/pods/0.log", flags: "0100000"},
+		{comm: "dockerd", args: "--exec-root=/run/crio", want: "/run/crio state, "},
+		{comm: "cri-dockerd", args: "--cri-dockerd-root-directory=/data", want: "/data root, "},
+		{comm: "cri-dockerd", want: "/var/lib/cri-dockerd root, "},
 	} {
-		procfs, sysfs := storageTree(t, tt.comm, mounts)
+		var open []string
+		if tt.open != "" {
+			open = []string{tt.open}
+		}
+		procfs, sysfs := storageTree(t, tt.comm, cmp.Or(tt.mounts, mounts), open...)
 		evidencetest.WriteTree(t, procfs, map[string]string{
 			"1000/cmdline": tt.comm + "\x00" + tt.args + "\x00", "1000/root/var/lib/cri-dockerd/sandbox/x": "",
+			"1000/root/run/crio/exits/x": "", "1000/root/other/ro/x": "", "1000/root/remote/x": "", "1000/root/pins/netns/x": "",
+			"1000/fdinfo/3": "flags:\t" + tt.flags + "\n",
 		})
-		s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return []int{1000} }, isCalm: never}
+		if tt.conmon != nil {
+			process(t, procfs, 1001, 1, "conmon", 'S', tt.conmon...)
+		}
+		s := &storage{
+			procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return []int{1000} },
+			isCalm: never, sockets: namesOf("/run/crio/crio.sock"),
+		}
+		newStorage(s)
 		v, err := s.gather(t.Context())
 		got := ""
 		if err == nil {
@@ -117,22 +162,27 @@ func TestStorageDirectories(t *testing.T) {
 				got += f.Directory + " " + f.Use + ", "
 			}
 		}
-		check.Equal(t, got, tt.want, "%s %s: %v", tt.comm, tt.args, err)
+		check.Equal(t, got, tt.want, "%s %s %s: %v", tt.comm, tt.args, tt.conmon, err)
 		check.Equal(t, errors.Is(err, ErrNoData), tt.want == "", "%s: no directory: %v", tt.comm, err)
 	}
 }
 
 // TestStorageOfTheDead: a full or read-only directory may be why the runtime ended, so its directories are kept,
-// as its shims see them where it had mounts of its own.
+// as its shims see them where it had mounts of its own, and it is said where those cannot be told.
 func TestStorageOfTheDead(t *testing.T) {
+	const unreadable = "mounts that cannot be read"
 	shutDown := strings.Replace(storageMountTable, "rw,errors=remount-ro", "rw,shutdown", 1)
-	for name, witness := range map[string]int{"the node's mounts": 1, "mounts of its own": 1001} {
+	for name, witness := range map[string]int{"the node's mounts": 1, "mounts of its own": 1001, unreadable: 1} {
 		t.Run(name, func(t *testing.T) {
 			procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
 			namespace(t, procfs, 1000, "mnt:[7]")
 			pids := []int{1000, 0}
 			s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }, isCalm: never}
+			newStorage(s)
 			alive := gatherStorage(t, s)
+			if name == unreadable {
+				evidencetest.WriteTree(t, procfs, map[string]string{"1001/ns/mnt/directory": ""})
+			}
 			evidencetest.WriteTree(t, procfs, map[string]string{
 				"1/mountinfo": "500 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n", "1/root/data/file": "",
 				"sys/fs/mount-max": "100000\n",
@@ -154,6 +204,8 @@ func TestStorageOfTheDead(t *testing.T) {
 			if again := gatherStorage(t, s); len(again) != 1 {
 				t.Errorf("the second sample has %+v", again)
 			}
+			_, said := s.unread["mount namespaces"]
+			check.Equal(t, said, name == unreadable, "could not be read: %v", s.unread)
 		})
 	}
 }

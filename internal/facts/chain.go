@@ -48,6 +48,11 @@ const (
 	LinkUnknown    LinkState = "unknown"    // the kernel shows no resource that it waits for
 )
 
+// StandsStill reports whether a link does nothing until somebody else does something.
+func (s LinkState) StandsStill() bool {
+	return slices.Contains([]LinkState{LinkStopped, LinkTraced, LinkFrozen, LinkBlocked, LinkLocked, LinkMemory}, s)
+}
+
 // Link is one step of a chain of waiting. Name may be a container's, a pod's or a path: it stays on the node.
 type Link struct {
 	Kind LinkKind `json:"kind"`

@@ -47,17 +47,40 @@ func (m *Members) Shims(ctx context.Context, all *proc.Processes, runtime int, s
 	program := all.ByPID[runtime].Comm
 	for _, parent := range all.Ancestors(runtime) {
 		for _, p := range all.Children(parent) {
-			if p.PID == runtime || !NamedShim(p) || !Serves(program, sockets, p.Comm, m.table.Args(p.ID())) {
+			if p.PID == runtime || !NamedShim(p) {
 				continue
 			}
-			answer := m.Shim(ctx, p, runtime)
-			unread(answer.Err)
-			if answer.Proven() {
+			isShim, err := m.serves(ctx, p, runtime, program, sockets)
+			unread(err)
+			if isShim {
 				shims = append(shims, p)
 			}
 		}
 	}
 	return shims
+}
+
+// serves reports whether a process is a shim of the runtime. The error is why that is not known.
+func (m *Members) serves(ctx context.Context, p proc.Process, runtime int, program string, sockets []string) (bool, error) {
+	args, err := m.argsOf(p)
+	if !Serves(program, sockets, p.Comm, args) {
+		return false, err
+	}
+	answer := m.Shim(ctx, p, runtime)
+	return answer.Proven(), answer.Err
+}
+
+// argsOf returns the arguments of a process; the error is why they are not known.
+func (m *Members) argsOf(p proc.Process) ([]string, error) {
+	args := m.table.Args(p.ID())
+	if args != nil {
+		return args, nil
+	}
+	_, err := m.table.Alive(p.PID)
+	if err != nil {
+		return nil, err
+	}
+	return nil, &proc.ReadError{Path: proc.Path(m.table.ProcFS, p.PID, "cmdline"), Outcome: proc.Late}
 }
 
 // Kubelet answers whether a process is a kubelet of the node.

@@ -33,12 +33,17 @@ func Serves(runtime string, sockets []string, shim string, args []string) bool {
 	if strings.HasPrefix(runtime, "cri-dockerd") {
 		namespace = "moby"
 	}
-	address := runPath(proc.ArgValue(args, "address"))
-	served := slices.ContainsFunc(sockets, func(socket string) bool { return runPath(socket) == address })
+	address := RunPath(proc.ArgValue(args, "address"))
+	served := slices.ContainsFunc(sockets, func(socket string) bool { return RunPath(socket) == address })
 	return served && proc.ArgValue(args, "namespace") == namespace
 }
 
-// runPath is the path of a socket for a comparison: /var/run is /run everywhere.
-func runPath(socket string) string {
-	return strings.Replace(path.Clean(socket), "/var/run/", "/run/", 1)
+// RunPath is a path for a comparison: /var/run is /run everywhere.
+func RunPath(place string) string {
+	place = path.Clean(place)
+	rest, found := strings.CutPrefix(place, "/var/run/")
+	if found {
+		return "/run/" + rest
+	}
+	return place
 }

@@ -79,6 +79,8 @@ func (s *signals) provenByChain() string {
 		return ShimStuck
 	case runtime != nil && runtime.State == facts.LinkPeer && s.waitsForPeer(c):
 		return RuntimeThreadStuck
+	case s.hopWaitsForPeer(c):
+		return RuntimePeerStuck
 	case call.IsList() && s.age(call.Since) >= containerStalledAfter && oneContainer:
 		return RuntimeListStall
 	}
@@ -92,6 +94,17 @@ func (s *signals) waitsForPeer(c *facts.Chain) bool {
 	isHop := func(l facts.Link) bool { return l.PID != 0 && slices.Contains(s.hopPIDs(), l.PID) }
 	isEvery := call.Name == facts.EveryCall && !s.process.FDsExhausted() && !slices.ContainsFunc(c.Links, isHop)
 	return call.IsList() || call.IsInspection() || isEvery
+}
+
+// hopWaitsForPeer reports whether a hop behind the runtime waits for a process that is none, as dockerd
+// does for a plugin.
+func (s *signals) hopWaitsForPeer(c *facts.Chain) bool {
+	hops := s.hopPIDs()
+	waits := func(l facts.Link) bool {
+		return slices.Contains(hops, l.PID) && (l.State == facts.LinkPeer || l.State == facts.LinkUnanswered)
+	}
+	i := slices.IndexFunc(c.Links, waits)
+	return i >= 0 && i+1 < len(c.Links) && c.Links[i+1].PID != 0 && !slices.Contains(hops, c.Links[i+1].PID)
 }
 
 // hopPIDs returns the processes behind the runtime.

@@ -187,3 +187,26 @@ func TestCallsWaitForHops(t *testing.T) {
 		}
 	}
 }
+
+// TestHopWaitsForPlugin: a plugin that dockerd waits for is the cause of the hang, with its step; dockerd's own
+// containerd is none.
+func TestHopWaitsForPlugin(t *testing.T) {
+	for pid, want := range map[int]string{900: RuntimePeerStuck, 840: RuntimeUnresponsive} {
+		f := behindDocker(t0)
+		began := t0.Add(-6 * time.Second)
+		f.Relist.InFlight = &facts.InFlight{Start: began, Phase: facts.PhaseListContainers, PhaseStart: began}
+		f.Relist.LastSeen = began
+		f.Calls = answeredCalls()
+		hopFails(&f.Evidence.Hops[0], facts.StageSettings, facts.CauseTimeout, 6*time.Second)
+		f.Evidence.Chain = chainOf(
+			facts.Link{Kind: facts.KindPod, Name: "a/b", State: facts.LinkUnanswered},
+			facts.Link{Kind: facts.KindProcess, Name: "dockerd", PID: 812, State: facts.LinkPeer},
+			facts.Link{Kind: facts.KindProcess, Name: "authz", PID: pid, State: facts.LinkStopped},
+		)
+		v := Judge(&f, t0, nil)
+		isCause := v.Symptom == RuntimeUnresponsive && strings.Contains(v.Next, "kill -CONT 900") && v.Active[0].Severity == facts.SeverityCritical
+		if v.Reason != want || isCause != (want == RuntimePeerStuck) {
+			t.Errorf("waits for pid %d: %s behind %q: %s", pid, v.Reason, v.Symptom, v.Next)
+		}
+	}
+}

@@ -70,6 +70,7 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 	mount := slices.IndexFunc(links, func(l facts.Link) bool { return l.Kind == facts.KindMount })
 	locked := slices.IndexFunc(links[:last], func(l facts.Link) bool { return l.State == facts.LinkLocked })
 	conmon := strings.HasPrefix(culprit.Name, "conmon")
+	awaitsAnswer := waiting.State == facts.LinkPeer || waiting.State == facts.LinkUnanswered && waiting.PID != 0
 	switch {
 	case mount >= 0 && mount < last && culprit.Kind == facts.KindProcess:
 		return mountStep(&links[mount], &links[mount+1], culprit)
@@ -87,7 +88,7 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 	case waiting.State == facts.LinkPeer && strings.Contains(waiting.Evidence, keepsOpen):
 		return fmt.Sprintf("See what %s is: %s. Its end closes the pipe, and the call returns that waits for it.",
 			who, waiting.Evidence)
-	case culprit.Kind == facts.KindProcess && waiting.State == facts.LinkPeer:
+	case culprit.Kind == facts.KindProcess && awaitsAnswer:
 		return fmt.Sprintf("Get %s to answer: %s. %s waits for it: %s.",
 			who, culprit.Evidence, waiting.Who(), waiting.Evidence)
 	}

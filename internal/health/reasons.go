@@ -106,7 +106,7 @@ func (r *Reason) severity(s *signals) facts.Severity {
 }
 
 // provenByChain are the reasons that a chain of waiting from a call proves.
-var provenByChain = []string{SystemBusStalled, RuntimeHelperStuck, ShimStuck, RuntimeThreadStuck}
+var provenByChain = []string{SystemBusStalled, RuntimeHelperStuck, ShimStuck, RuntimeThreadStuck, RuntimePeerStuck}
 
 // Reasons returns the table. The rows are the caller's to read only.
 func Reasons() []Reason { return slices.Clone(table) }

@@ -70,6 +70,14 @@ func helperStuck(s *signals) lines {
 	return s.findingEvidence(RuntimeHelperStuck)
 }
 
+func peerStuck(s *signals) lines {
+	proven := s.chainEvidence(RuntimePeerStuck)
+	if proven != nil {
+		return proven
+	}
+	return s.findingEvidence(RuntimePeerStuck)
+}
+
 // oldHelpers are the helpers that have run for too long, else nil.
 func (s *signals) oldHelpers() (out lines) {
 	c := s.f.Evidence.Children

@@ -128,7 +128,7 @@ var table = withPages([]Reason{
 	},
 	{
 		ID: RuntimePeerStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
-		Match: func(s *signals) lines { return s.findingEvidence(RuntimePeerStuck) }, CriticalWhile: func(s *signals) bool { return s.callsLate },
+		Match: peerStuck, CriticalWhile: func(s *signals) bool { return s.callsLate },
 		Reads: []string{"process", "children", "ledger"},
 	},
 	{

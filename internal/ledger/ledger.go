@@ -42,10 +42,11 @@ const (
 	unixSockets          = "unix sockets"
 	descriptorsOfRuntime = "descriptors"
 	descriptorsOfShims   = "descriptors of shims"
-	usersOfShims         = "users of shims"
+	identitiesOfShims    = "identities of shims"
 	clientsOfListeners   = "clients of listeners"
 	holdersOfPipes       = "holders of pipes"
 	holdersOfSockets     = "holders of sockets"
+	pendingSignals       = "pending signals"
 )
 
 // Options are what the ledger needs to know of the daemon.
@@ -294,11 +295,6 @@ func (p *pass) daemonPID() int {
 	return p.pids[1]
 }
 
-// standsStill are the states of a link that does nothing until somebody else does something.
-var standsStill = []facts.LinkState{
-	facts.LinkStopped, facts.LinkTraced, facts.LinkFrozen, facts.LinkBlocked, facts.LinkLocked, facts.LinkMemory,
-}
-
 // reasonOf returns the reason that an obligation proves, "" while it may be one by design: of a
 // peer that merely sleeps for a while, or that was there before plegd.
 func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
@@ -306,7 +302,7 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 		return ""
 	}
 	debtor := &c.Links[1]
-	isHeld := slices.Contains(standsStill, debtor.State)
+	isHeld := debtor.State.StandsStill()
 	switch {
 	case o.kind == killed:
 		return shimStuck

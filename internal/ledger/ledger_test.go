@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
@@ -123,7 +124,9 @@ func TestUnread(t *testing.T) {
 	dying := process{pid: 30, parent: 20, comm: "app", state: 'D', pending: "0000000000000100"}
 	for _, tt := range []struct{ path, part string }{
 		{path: "10/fd", part: descriptorsOfRuntime},
-		{path: "20/status", part: usersOfShims},
+		{path: "20/status", part: identitiesOfShims},
+		{path: "20/cmdline", part: identitiesOfShims},
+		{path: "30/status", part: pendingSignals},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
 			root := node(t, []process{dying})
@@ -147,6 +150,7 @@ func TestUnread(t *testing.T) {
 			must.Do(t, os.Rename(path+".kept", path))
 			now = now.Add(time.Hour)
 			l.Table = proc.NewTable(root) // the process table is read by the system's clock
+			l.members = family.NewMembers(l.Table)
 			_, said = l.Pass(t.Context()).Unread[tt.part]
 			check.Equal(t, said, false, "%q is said once it can be read", tt.part)
 		})

@@ -102,22 +102,27 @@ func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
 // children, is none of a stranger's.
 func (p *pass) resolvePipe(ctx context.Context, o *obligation, all *proc.Processes, writers []int) {
 	o.debtor = 0
+	debtor := 0
 	for _, pid := range writers {
 		writer := all.ByPID[pid]
-		isShim := p.members.Shim(ctx, writer, p.pids[0]).Proven() // also of another runtime
+		shim := p.members.Shim(ctx, writer, p.pids[0]) // also of another runtime
+		p.unread.Add(identitiesOfShims, shim.Err)
 		switch {
-		case slices.Contains(p.pids, pid) || pid == 1 || isShim:
+		case slices.Contains(p.pids, pid) || pid == 1 || shim.Proven():
 			p.settle(o)
 			return
+		case shim.Err != nil:
+			return // it may be one
 		case p.descends(all, pid):
 			return // a helper, which has an age of its own
-		case o.debtor == 0 || writer.Start < all.ByPID[o.debtor].Start:
-			o.debtor = pid
+		case debtor == 0 || writer.Start < all.ByPID[debtor].Start:
+			debtor = pid
 		}
 	}
-	if o.debtor == 0 {
+	if debtor == 0 {
 		return // it is about to be closed
 	}
+	o.debtor = debtor
 	o.begun = earlier(o.begun, proc.StartedAt(p.moment, proc.Uptime(), all.ByPID[o.debtor].Start))
 	o.evidence = fmt.Sprintf("reads from %s, which pid %d (%s) keeps open: no process of its own",
 		o.name, o.debtor, all.ByPID[o.debtor].Comm)

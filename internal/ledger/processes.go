@@ -55,7 +55,7 @@ func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Pr
 		p.shimsOf = p.pids[0]
 		p.shimsUnread = proc.Unread{}
 		p.shims = map[int]proc.Process{}
-		note := func(err error) { p.shimsUnread.Add(usersOfShims, err) }
+		note := func(err error) { p.shimsUnread.Add(identitiesOfShims, err) }
 		for _, shim := range p.members.Shims(ctx, all, p.pids[0], p.serving, note) {
 			p.shims[shim.PID] = shim
 		}
@@ -66,7 +66,12 @@ func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Pr
 
 // isDying reports whether a process is ending, or has a SIGKILL that it does not get to.
 func (p *pass) isDying(process proc.Process) bool {
-	return process.Exiting || process.State == 'D' && proc.KillPending(p.Table.ProcFS, process.PID)
+	if process.Exiting || process.State != 'D' {
+		return process.Exiting
+	}
+	pending, err := proc.KillPending(p.Table.ProcFS, process.PID)
+	p.unread.Add(pendingSignals, err)
+	return pending
 }
 
 // memberInD returns the process in D for which a killed one waits: itself, else the first of its

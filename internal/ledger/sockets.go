@@ -125,7 +125,9 @@ func (p *pass) resolveDebtor(ctx context.Context, o *obligation) {
 	holder, err := p.Table.Holder(ctx, o.socket.Inode)
 	p.unread.Add(holdersOfSockets, err)
 	o.debtor = holder.PID
-	if err != nil || holder.PID == o.waiter || p.members.Kubelet(ctx, holder).Proven() {
+	kubelet := p.members.Kubelet(ctx, holder)
+	p.unread.Add(holdersOfSockets, kubelet.Err)
+	if err != nil || holder.PID == o.waiter || kubelet.Proven() || kubelet.Err != nil {
 		o.debtor = 0
 	}
 }

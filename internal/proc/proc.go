@@ -206,25 +206,22 @@ func ThreadState(s byte) string {
 }
 
 // TracerPID returns the process that traces one, by its /proc/PID/status, 0 for none.
-func TracerPID(procfs string, pid int) int {
-	b, _ := ReadFile(Path(procfs, pid, "status")) // of nothing there is none
-	return number(b, "TracerPid", 10, 0)
+func TracerPID(procfs string, pid int) (int, error) {
+	b, err := ReadFile(Path(procfs, pid, "status"))
+	return number(b, "TracerPid", 10, 0), err
 }
 
 // KillPending reports whether a process has a SIGKILL that it has not come to.
-func KillPending(procfs string, pid int) bool {
+func KillPending(procfs string, pid int) (bool, error) {
 	b, err := ReadFile(Path(procfs, pid, "status"))
-	if err != nil {
-		return false
-	}
 	const kill = 1 << (unix.SIGKILL - 1)
 	for _, name := range []string{"SigPnd", "ShdPnd"} {
-		pending, err := strconv.ParseUint(value(b, name), 16, 64)
-		if err == nil && pending&kill != 0 {
-			return true
+		pending, invalid := strconv.ParseUint(value(b, name), 16, 64)
+		if invalid == nil && pending&kill != 0 {
+			return true, err
 		}
 	}
-	return false
+	return false, err
 }
 
 // Schedstat is a /proc/PID/schedstat, or a thread's: nanoseconds on a CPU,

@@ -132,7 +132,8 @@ func TestFDInfo(t *testing.T) {
 	}
 	for content, want := range map[string]int{"Name:\tx\nTracerPid:\t42\n": 42, "TracerPid:\t-3\nTracerPid\n": 0} {
 		evidencetest.WriteTree(t, dir, map[string]string{"1/status": content})
-		check.Equal(t, TracerPID(dir, 1), want, "%q", content)
+		tracer, err := TracerPID(dir, 1)
+		check.Equal(t, tracer, want, "%q: %v", content, err)
 	}
 }
 

@@ -47,6 +47,12 @@ var storageFaults = []fault{
 			return undo
 		},
 	},
+	written("conmon's exit files: no space", onCRIO, (*runtime.FileSystem).Fill, func(*bench) string { return "/run/crio/exits" }),
+	written("conmon's logs: no inodes", onCRIO, (*runtime.FileSystem).FillInodes, func(b *bench) string { return b.file("log") }),
+	written("pinned namespaces: no inodes", onCRIO, (*runtime.FileSystem).FillInodes, func(b *bench) string { return b.file("state", "ns") }),
+	written("the network plugins' files: read-only", []string{"containerd", "CRI-O"}, (*runtime.FileSystem).ReadOnly,
+		func(*bench) string { return "/var/lib/cni" }),
+	written("cri-dockerd's files: no space", onDocker, (*runtime.FileSystem).Fill, func(b *bench) string { return b.file("state") }),
 	{
 		name: "file system below the runtime's root frozen", want: health.RuntimeStorageStall, goal: 13 * time.Second, limit: 25 * time.Second,
 		incident:  "14 disk frozen below the runtime's root, lists answered",
@@ -113,6 +119,16 @@ func full(name, kind, evidence string, fill func(*runtime.FileSystem) func(), st
 				b.t.Cleanup(pod.Discard)
 			}
 		},
+	}
+}
+
+// written is a fault of a file system to which the runtime or a process of its family writes, besides its root.
+func written(name string, on []string, spoil func(*runtime.FileSystem) func(), dir func(*bench) string) fault {
+	return fault{
+		name: name, on: on, want: health.RuntimeStorageFull, goal: 5 * time.Second,
+		configure: func(b *bench) { b.disk = b.SmallDir(dir(b)) },
+		evidence:  func(b *bench) string { return " " + b.disk.Path() },
+		make:      func(b *bench) func() { return spoil(b.disk) },
 	}
 }
 
@@ -235,6 +251,20 @@ var dockerFaults = []fault{
 		evidence:     func(b *bench) string { return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.ContainerdPid()) },
 		onTheWayBack: []string{health.FDsRunningOut},
 		make:         func(b *bench) func() { return lab.LimitFiles(b.t, b.dockerd.ContainerdPid(), 8) },
+	},
+	{
+		name: "an authorization plugin of dockerd is stopped", on: onDocker, want: health.RuntimePeerStuck, symptom: health.RuntimeUnresponsive,
+		goal: sweptWithin, limit: 20 * time.Second, back: 20 * time.Second,
+		onTheWay: []string{health.RuntimeUnresponsive}, onTheWayBack: []string{health.RuntimeUnresponsive, health.RelistSlow},
+		configure: func(b *bench) {
+			b.helper("plugin", fmt.Sprintf("/proc/%d/root/run/docker/plugins/authz.sock", b.Namespace.Pid()))
+			b.dockerd.Configure(`{"live-restore": true, "authorization-plugins": ["authz"]}`)
+		},
+		make: func(b *bench) func() { return stopProcess(b, b.other) },
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindProcess, PID: b.other, State: facts.LinkStopped}
+		},
+		next: func(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.other) },
 	},
 	{
 		name: "a shim of Docker's stopped", on: onDocker,

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -139,6 +140,19 @@ func (d *Dockerd) Start() {
 	d.Launch()
 	d.Await(func() error { return d.call(d.TB.Context(), http.MethodGet, "/_ping", nil) })
 }
+
+// Configure starts dockerd again with another daemon.json.
+func (d *Dockerd) Configure(text string) {
+	d.TB.Helper()
+	d.Kill()
+	config := d.Argv[slices.Index(d.Argv, "--config-file")+1]
+	lab.Must(d.TB, os.WriteFile(config, []byte(text), 0o644))
+	d.Start()
+	d.importImage()
+}
+
+// ExecRoot is the directory of dockerd's state.
+func (d *Dockerd) ExecRoot() string { return d.Argv[slices.Index(d.Argv, "--exec-root")+1] }
 
 // ContainerdPid is the process id of the containerd that dockerd has started.
 func (d *Dockerd) ContainerdPid() int {

@@ -26,20 +26,26 @@ const fewInodes = 4096
 // after an error. It is for a containerd that has not been started yet.
 func (c *Containerd) SmallRoot(kind string) *FileSystem {
 	c.TB.Helper()
-	return c.small(kind, "root")
+	return c.small(kind, filepath.Join(filepath.Dir(c.Socket), "root"))
 }
 
 // SmallState is SmallRoot for the directory of containerd's state, on tmpfs.
 func (c *Containerd) SmallState() *FileSystem {
 	c.TB.Helper()
-	return c.small("tmpfs", "state")
+	return c.SmallDir(filepath.Join(filepath.Dir(c.Socket), "state"))
 }
 
-func (c *Containerd) small(kind, name string) *FileSystem {
+// SmallDir is SmallState for another directory, as the runtime sees it, which it makes.
+func (c *Containerd) SmallDir(dir string) *FileSystem {
+	c.TB.Helper()
+	return c.small("tmpfs", dir)
+}
+
+func (c *Containerd) small(kind, dir string) *FileSystem {
 	c.TB.Helper()
 	lab.RequirePrograms(c.TB, "mkfs.ext4", "nsenter", "mount")
-	dir := filepath.Join(filepath.Dir(c.Socket), name)
 	f := &FileSystem{t: c.TB, path: dir, ns: c.Namespace.Pid(), dir: fmt.Sprintf("/proc/%d/root%s", c.Namespace.Pid(), dir)}
+	f.inside("mkdir", "-p", dir)
 	if kind == "tmpfs" {
 		f.inside("mount", "-t", "tmpfs", "-o", "size=64m,nr_inodes="+strconv.Itoa(fewInodes), "tmpfs", dir)
 	} else {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -95,6 +97,8 @@ func run(mode string, args []string) error {
 		return terminal(args[0])
 	case "supervise":
 		return supervise()
+	case "plugin": // permits all requests of dockerd
+		return servePlugin(args[0])
 	case "inherit": // holds the listening socket of a process
 		return inherit(args[0])
 	}
@@ -123,6 +127,27 @@ func inherit(pid string) error {
 	ready()
 	time.Sleep(time.Hour)
 	return err
+}
+
+// servePlugin serves an authorization plugin of dockerd at a socket.
+func servePlugin(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	server := http.Server{ReadHeaderTimeout: time.Minute}
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := `{"Allow": true}`
+		if r.URL.Path == "/Plugin.Activate" {
+			answer = `{"Implements": ["authz"]}`
+		}
+		_, _ = io.WriteString(w, answer)
+	})
+	ready()
+	return server.Serve(listener)
 }
 
 // threads makes some threads that wait.

@@ -1,0 +1,159 @@
+package chain
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// busNames are the sockets by which runc asks systemd for a cgroup.
+var busNames = []string{"/run/dbus/system_bus_socket", "/var/run/dbus/system_bus_socket", "/run/systemd/private"}
+
+// answers adds the process whose answer a helper waits for, where no thread shows it: a
+// program in Go waits in epoll(7), and the peer may have read the request. It is the one
+// at the other end of its only connection, else one that stands still; behind the system
+// bus that may be systemd.
+func (f *waiting) answers(ctx context.Context) {
+	if f.pid == f.symptom.DaemonPID {
+		f.requestsOf(ctx)
+		return
+	}
+	if f.kindOf(ctx, f.last.threads[f.pid].Process) != facts.KindHelper {
+		return
+	}
+	names, remote := f.servers(ctx)
+	if len(names)+len(remote) == 0 {
+		f.pipeAnswers(ctx)
+		return
+	}
+	for _, pid := range slices.Sorted(maps.Keys(names)) {
+		if len(names) == 1 && pid != 0 || f.standsStill(ctx, pid) {
+			evidence := "waits for nothing else, and has a connection to " + names[pid]
+			f.add(wait{state: facts.LinkPeer, next: pid, evidence: evidence})
+		}
+	}
+	if len(names) == 0 && len(remote) == 1 {
+		f.add(wait{
+			key: remote[0], state: facts.LinkPeer,
+			evidence: "waits for nothing else, and has a connection to " + remote[0] + ", on another node",
+		})
+	}
+}
+
+// maxIdle is how many connections to one server a client of Go's net/http keeps without a request
+// (DefaultMaxIdleConnsPerHost).
+const maxIdle = 2
+
+// requestsOf adds the process that leaves requests of the daemon unanswered, as a plugin that reads and
+// does not answer: to it alone the daemon has more connections than it keeps without a request, and has
+// opened one since calls hang.
+func (f *waiting) requestsOf(ctx context.Context) {
+	names, isNew := f.requests()
+	if len(names) == 0 || f.opened == nil {
+		return
+	}
+	counts := map[int]int{}
+	opened := map[int]string{} // the name of one that has been opened since, by process
+	_, err := proc.Holders(ctx, f.procfs, func(pid, _ int, leads string) bool {
+		if names[leads] != "" && pid != 1 {
+			counts[pid]++
+		}
+		if isNew[leads] && pid != 1 {
+			opened[pid] = names[leads]
+		}
+		return false
+	})
+	f.unseenIf("the descriptors of other processes", err)
+	for pid, name := range opened {
+		if counts[pid] > maxIdle {
+			f.add(wait{state: facts.LinkUnanswered, next: pid, evidence: fmt.Sprintf(
+				"has %d connections to socket %s, some opened since calls hang: its requests there are not answered", counts[pid], name)})
+		}
+	}
+}
+
+// requests returns the connections on which the daemon may have sent a request, by the link to the server's
+// end: the names of the servers' sockets, and which have been opened since calls hang.
+func (f *waiting) requests() (names map[string]string, isNew map[string]bool) {
+	names = map[string]string{}
+	isNew = map[string]bool{}
+	for inode, c := range f.last.sockets {
+		lasts := c.peer != 0 && f.first.sockets[inode].peer == c.peer
+		isClient := !c.server && !c.remote && c.name != "" && !proc.IsLogSocket(c.name)
+		if lasts && isClient {
+			names[socketLink(c.peer)] = c.name
+			isNew[socketLink(c.peer)] = !f.opened[inode]
+		}
+	}
+	return names, isNew
+}
+
+// pipeAnswers adds the process that has the other end of the pipes which a helper reads, if there
+// is only one and the helper does not descend from it.
+func (f *waiting) pipeAnswers(ctx context.Context) {
+	read := map[string]bool{}
+	isReadEnd := otherEnd(true)
+	err := proc.EachFD(f.procfs, f.pid, func(fd int, leads string) bool {
+		if strings.HasPrefix(leads, "pipe:[") && isReadEnd(proc.ReadFDInfo(f.procfs, f.pid, fd)) {
+			read[leads] = true
+		}
+		return true
+	})
+	f.unseenIf("its descriptors", err)
+	if len(read) == 0 {
+		return
+	}
+	isWriteEnd := otherEnd(false)
+	writers, err := proc.Holders(ctx, f.procfs, func(pid, fd int, leads string) bool {
+		return read[leads] && isWriteEnd(proc.ReadFDInfo(f.procfs, pid, fd))
+	})
+	if len(writers) == 0 {
+		f.unseenIf("the descriptors of other processes", err)
+	}
+	ancestors := f.processes(ctx).Ancestors(f.pid)
+	named := f.holdersToName(ctx, without(writers, func(pid int) bool { return slices.Contains(ancestors, pid) }))
+	if len(named) != 1 {
+		return
+	}
+	pipes := strings.Join(slices.Sorted(maps.Keys(read)), ", ")
+	f.add(wait{
+		state: facts.LinkPeer, next: named[0],
+		evidence: "waits for nothing else, and reads from " + pipes + ", which another process keeps open",
+	})
+}
+
+// servers returns the processes at the other end of the process's connections, with the
+// connection, and the connections to other nodes.
+func (f *waiting) servers(ctx context.Context) (names map[int]string, remote []string) {
+	names = map[int]string{}
+	for _, inode := range slices.Sorted(maps.Keys(f.last.sockets)) {
+		c := f.last.sockets[inode]
+		switch {
+		case proc.IsLogSocket(c.name) || c.server || c.name == "":
+		case c.remote:
+			remote = append(remote, c.text())
+		case c.peer != 0:
+			names[f.heldBy(ctx, wait{}, "", leadsTo(socketLink(c.peer)), nil).next] = c.text()
+		}
+		if c.peer != 0 && slices.Contains(busNames, c.name) {
+			names[1] = c.text()
+		}
+	}
+	return names, remote
+}
+
+// standsStill reports whether a process is stopped, traced or frozen, or its first thread
+// in D.
+func (f *waiting) standsStill(ctx context.Context, pid int) bool {
+	server, ok := f.look(ctx, pid)
+	if !ok {
+		return false
+	}
+	_, held := server.held()
+	return held || slices.ContainsFunc(server.unmoved(), func(t thread) bool { return t.PID == pid && t.State == 'D' })
+}

@@ -1,0 +1,71 @@
+package chain
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
+)
+
+// TestRequestsOfDaemon: a plugin that does not answer has more connections of the daemon than that keeps idle, of
+// which some are new; a log server with many from before, and a plugin with idle ones, are not named.
+func TestRequestsOfDaemon(t *testing.T) {
+	evidencetest.NeedUnixDiag(t, proc.EachSocket(t.Context(), 1<<proc.Listening, func(proc.Socket) {}))
+	for name, tt := range map[string]struct {
+		before, since int
+		want          bool
+	}{
+		"requests in flight":         {since: maxIdle + 1, want: true},
+		"one more beside those idle": {before: maxIdle, since: 1, want: true},
+		"idle":                       {since: maxIdle},
+		"all from before":            {before: 2 * maxIdle},
+	} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("unix", evidencetest.SocketPath(t))
+			must.Do(t, err)
+			t.Cleanup(func() { _ = listener.Close() })
+			e := New(proc.NewTable("/proc"), "/sys", nil)
+			e.symptom.DaemonPID = os.Getpid()
+			evidencetest.Connect(t, listener.Addr().String(), tt.before)
+			e.noteOpened()
+			evidencetest.Connect(t, listener.Addr().String(), tt.since)
+			plugin := keeperOf(t, listener.(*net.UnixListener), tt.before+tt.since)
+			f := &waiting{Explorer: e, pid: os.Getpid()}
+			f.first.sockets = f.connections(t.Context())
+			f.last.sockets = f.connections(t.Context())
+			f.requestsOf(t.Context())
+			found := false
+			for _, w := range f.found {
+				found = found || w.next == plugin && w.state == facts.LinkUnanswered
+			}
+			if found != tt.want {
+				t.Errorf("%+v", f.found)
+			}
+		})
+	}
+}
+
+// keeperOf returns a process that has the server's ends of n connections.
+func keeperOf(t *testing.T, listener *net.UnixListener, n int) (pid int) {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	for range n {
+		c, err := listener.AcceptUnix()
+		must.Do(t, err)
+		f, err := c.File()
+		must.Do(t, err)
+		must.Do(t, c.Close())
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+	}
+	must.Do(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for _, f := range cmd.ExtraFiles {
+		must.Do(t, f.Close())
+	}
+	return cmd.Process.Pid
+}

@@ -1,0 +1,184 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/plegd/plegd/internal/family"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
+)
+
+// storageMarks are parts of the paths of a runtime's open files and mounts. What stands
+// before one is a directory of the runtime, independent of its configuration.
+var storageMarks = []struct{ comm, mark, use string }{
+	{"containerd", "/io.containerd.metadata.v1.bolt/", "root"},
+	{"containerd", "/io.containerd.runtime.v2.task/", "state"},
+	{"dockerd", "/volumes/metadata.db", "root"},
+	{"crio", "/overlay-containers/", "state"},
+	{"crio", "/overlay/", "root"}, // the directory itself is a mount, too
+}
+
+// storageArg is an argument with which a process names a directory, or a file, to which it writes.
+type storageArg struct {
+	comm, flag string
+	otherwise  string // where the flag is not given; "" for nothing
+	use        string
+	isFile     bool
+}
+
+var storageArgs = []storageArg{
+	{comm: "cri-dockerd", flag: "cri-dockerd-root-directory", otherwise: "/var/lib/cri-dockerd", use: "root"},
+	{comm: "cri-dockerd", flag: "cni-cache-dir", otherwise: "/var/lib/cni/cache", use: "networks"},
+	{comm: "cri-dockerd", otherwise: podLogs, use: "logs"},
+	{comm: "dockerd", flag: "exec-root", otherwise: "/run/docker", use: "state"},
+	{comm: "containerd", otherwise: networks, use: "networks"},
+	{comm: "containerd", otherwise: podLogs, use: "logs"},
+	{comm: "crio", otherwise: networks, use: "networks"},
+	{comm: "conmon", flag: "exit-dir", use: "exits"},
+	{comm: "conmon", flag: "socket-dir-path", use: "attach"},
+	{comm: "conmon", flag: "p", use: "state", isFile: true},
+	{comm: "conmon", flag: "l", use: "logs", isFile: true},
+}
+
+const (
+	networks = "/var/lib/cni"  // where libcni and its plugins keep what they have given out
+	podLogs  = "/var/log/pods" // the kubelet's default
+	// maxDirs bounds the directories that are found by arguments, open files and namespaces.
+	maxDirs = 16
+	// standardFDs are the descriptors that a process is started with.
+	standardFDs = 3
+)
+
+// search finds the directories to which a process writes.
+func (s *storage) search(ctx context.Context, pid int) {
+	p, err := s.table.Alive(pid)
+	if err != nil {
+		return
+	}
+	mounts, err := s.table.Mounts(ctx, pid)
+	s.searchUnread.Add("mount table", err)
+	s.mounts = max(s.mounts, len(mounts))
+	w := &writer{storage: s, process: p, mounts: mounts, seen: map[string]bool{}}
+	for _, m := range mounts {
+		w.recognize(m.Point + "/")
+	}
+	open := map[string]int{} // files, with a descriptor
+	err = proc.EachFD(s.procfs, pid, func(fd int, target string) bool {
+		w.recognize(target)
+		if fd >= standardFDs && path.IsAbs(target) && !strings.HasPrefix(target, "/dev/") {
+			open[target] = fd
+		}
+		return ctx.Err() == nil
+	})
+	s.searchUnread.Add("descriptors", err)
+	w.readArgs(p)
+	w.readConmons(ctx)
+	w.readNamespaces()
+	w.readFiles(open)
+}
+
+// writer is the search for the directories of one process, as it sees them.
+type writer struct {
+	*storage
+
+	process proc.Process
+	mounts  []proc.Mount
+	seen    map[string]bool // paths that have been added, or are not to be
+}
+
+// recognize adds the directory in which a path shows the process to keep its data.
+func (w *writer) recognize(place string) {
+	for _, m := range storageMarks {
+		dir, _, found := strings.Cut(place, m.mark)
+		known := slices.ContainsFunc(w.dirs, func(d storageDir) bool { return d.Directory == dir })
+		if m.comm == w.process.Comm && found && !known && strings.HasPrefix(dir, "/") {
+			w.dirs = append(w.dirs, w.dirOn(w.mounts, dir, m.use, w.process.PID))
+		}
+	}
+}
+
+// readArgs adds the directories that the process, or its conmon, names in its arguments.
+func (w *writer) readArgs(p proc.Process) {
+	for _, a := range storageArgs {
+		if a.comm != p.Comm {
+			continue
+		}
+		place := a.otherwise
+		if a.flag != "" {
+			place = cmp.Or(proc.ArgValue(w.table.Args(p.ID()), a.flag), a.otherwise)
+		}
+		place = family.RunPath(place)
+		m, found := w.unknownMount(place)
+		if found && a.isFile {
+			place = m.Point
+		}
+		if found {
+			w.add(place, a.use)
+		}
+	}
+}
+
+// readConmons adds the directories that CRI-O's conmons name.
+func (w *writer) readConmons(ctx context.Context) {
+	if w.process.Comm != "crio" {
+		return
+	}
+	all, err := w.table.Processes(ctx, storageInterval)
+	w.searchUnread.Add("processes", err)
+	if err != nil {
+		return
+	}
+	noteIdentity := func(err error) { w.searchUnread.Add("identities of shims", err) }
+	for _, conmon := range w.members.Shims(ctx, all, w.process.PID, w.sockets(), noteIdentity) {
+		w.readArgs(conmon)
+	}
+}
+
+// readNamespaces adds the directories in which namespaces are kept as files.
+func (w *writer) readNamespaces() {
+	for _, m := range w.mounts {
+		dir := path.Dir(m.Point)
+		if m.Type != "nsfs" {
+			continue
+		}
+		if _, found := w.unknownMount(dir); found {
+			w.add(dir, "namespaces")
+		}
+	}
+}
+
+// readFiles adds the file systems of the files that the process has open for writing.
+func (w *writer) readFiles(open map[string]int) {
+	for _, file := range slices.Sorted(maps.Keys(open)) {
+		m, found := w.unknownMount(file)
+		if found && !proc.ReadFDInfo(w.procfs, w.process.PID, open[file]).ReadOnly() {
+			w.add(m.Point, "open files")
+		}
+	}
+}
+
+// unknownMount returns the mount that a path lies on, if its file system is not among those that are
+// known and has no server, which may hang.
+func (w *writer) unknownMount(place string) (m proc.Mount, found bool) {
+	if !path.IsAbs(place) || w.seen[place] || len(w.dirs) >= maxDirs {
+		return m, false
+	}
+	w.seen[place] = true
+	m, found = proc.MountOf(w.mounts, place)
+	known := slices.ContainsFunc(w.dirs, func(d storageDir) bool { return d.mount == mountKey(m) })
+	return m, found && !known && !wchan.HasServer(m.Type)
+}
+
+// add adds a directory that is there and whose file system has a size.
+func (w *writer) add(dir, use string) {
+	d := w.dirOn(w.mounts, dir, use, w.process.PID)
+	err := d.stat(w.procfs, w.files)
+	if !proc.Gone(err) && (err != nil || d.Bytes > 0) {
+		w.dirs = append(w.dirs, d)
+	}
+}
