@@ -103,7 +103,7 @@ func writeBundle(path string, write func(io.Writer) (*bundle.Manifest, error), s
 	_, _ = fmt.Fprintf(stderr, "%s: %d files in %.1f s. It holds names of pods and containers.\n",
 		path, len(m.Files), m.Seconds)
 	for _, missing := range m.Missing {
-		_, _ = fmt.Fprintf(stderr, "  without %.200q\n", missing)
+		_, _ = fmt.Fprintln(stderr, "  without "+view.Printable(missing))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,7 +90,7 @@ func (m *Manifest) gather(ctx context.Context, parts []Part) {
 	for _, p := range parts {
 		files, err := gather(ctx, p)
 		if err != nil {
-			m.Missing = append(m.Missing, p.Name+": "+err.Error())
+			m.Missing = append(m.Missing, p.Name+": "+strings.ReplaceAll(err.Error(), "\n", "; ")) // of joined errors
 		}
 		for _, f := range files {
 			if f.Bytes > left {

@@ -59,7 +59,9 @@ func TestWrite(t *testing.T) {
 				<-released
 				return nil
 			}},
-			{Name: "fails", Gather: func(context.Context, Add) error { return errors.New("no permission") }},
+			{Name: "fails", Gather: func(context.Context, Add) error {
+				return errors.Join(errors.New("no permission"), errors.New("no file"))
+			}},
 			{Name: "long", Gather: func(_ context.Context, add Add) error {
 				for i := range maxBytes / fileBytes {
 					add(fmt.Sprintf("long%d.txt", i), make([]byte, fileBytes+1))
@@ -79,7 +81,7 @@ func TestWrite(t *testing.T) {
 		if err := json.Unmarshal([]byte(files["MANIFEST.json"]), &listed); err != nil || len(listed.Files) != 11 || len(listed.Missing) != 3 || len(m.Missing) != 3 {
 			t.Fatalf("%v: %s", err, files["MANIFEST.json"])
 		}
-		if listed.Files[1].CutFrom != fileBytes+1 || !strings.HasPrefix(listed.Missing[0], "hangs: ") || listed.Missing[1] != "fails: no permission" || !strings.HasPrefix(listed.Missing[2], "long9.txt: ") {
+		if listed.Files[1].CutFrom != fileBytes+1 || !strings.HasPrefix(listed.Missing[0], "hangs: ") || listed.Missing[1] != "fails: no permission; no file" || !strings.HasPrefix(listed.Missing[2], "long9.txt: ") {
 			t.Errorf("%+v", listed)
 		}
 	})

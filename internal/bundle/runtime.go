@@ -41,6 +41,9 @@ func limited[T any](ctx context.Context, call func(context.Context) (T, error)) 
 	return call(ctx)
 }
 
+// errNotContainerd stands for gRPC's own text, which names a service and a method.
+var errNotContainerd = errors.New("the runtime does not serve them")
+
 // addPlugins adds containerd's plugins, or CRI-O's description of itself.
 func addPlugins(ctx context.Context, client *cri.Client, socket string, add Add) error {
 	plugins, err := client.Plugins(ctx)
@@ -56,7 +59,10 @@ func addPlugins(ctx context.Context, client *cri.Client, socket string, add Add)
 		add("runtime/info.json", info)
 		return nil
 	}
-	return fmt.Errorf("neither containerd's plugins (%w) nor CRI-O's /info (%w)", err, infoErr)
+	if cri.AsError(err).Code == cri.CodeUnimplemented {
+		err = errNotContainerd
+	}
+	return fmt.Errorf("neither containerd's plugins (%w) nor CRI-O's own description (%w)", err, infoErr)
 }
 
 func podsText(sandboxes, containers []*cri.Entry, listed time.Time) []byte {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 
 	"github.com/plegd/plegd/internal/proc"
@@ -23,7 +24,11 @@ const (
 	PageGoroutines = "/debug/pprof/goroutine?debug=2"
 )
 
-var errRedirect = errors.New("the runtime redirects to another address")
+var (
+	errRedirect = errors.New("the runtime redirects to another address")
+	// errNotHTTP stands for net/http's text, which has the bytes of a gRPC server.
+	errNotHTTP = errors.New("the runtime does not answer in HTTP/1.1")
+)
 
 // Get reads at most limit bytes of a page of allowedPages over a runtime's unix socket. The
 // socket and the process behind it must belong to root, or to the user of this process.
@@ -45,6 +50,9 @@ func Get(ctx context.Context, socket, page string, limit int64) ([]byte, error) 
 		return nil, err
 	}
 	answer, err := client.Do(request)
+	if err != nil && strings.Contains(err.Error(), "malformed HTTP") {
+		err = errNotHTTP
+	}
 	if err != nil {
 		return nil, fmt.Errorf("get %s from %s: %w", page, socket, err)
 	}

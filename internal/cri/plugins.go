@@ -34,13 +34,14 @@ type Plugin struct {
 	Err  string `json:"error,omitempty"` // why it was not loaded
 }
 
-// Plugins asks containerd for its plugins. Any other runtime answers Unimplemented.
+// Plugins asks containerd for its plugins. Any other runtime answers Unimplemented. The error is a
+// *facts.CallError.
 func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
 	ctx, cancel := context.WithTimeout(ctx, pluginsTimeout)
 	defer cancel()
 	conn, err := c.session.Load().connection()
 	if err != nil {
-		return nil, err
+		return nil, errorOf(opPlugins, err)
 	}
 	var out []Plugin
 	a := &answer{decode: func(data mem.BufferSlice) error {
@@ -48,7 +49,10 @@ func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
 		return err
 	}}
 	err = conn.Invoke(ctx, methods[opPlugins], &emptypb.Empty{}, a, grpc.MaxCallRecvMsgSize(smallBytes))
-	return out, err
+	if err != nil {
+		return nil, errorOf(opPlugins, err)
+	}
+	return out, nil
 }
 
 // PluginState returns the state of the CRI plugin among containerd's plugins. Since containerd

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
@@ -282,6 +284,14 @@ func TestGetOnlyReads(t *testing.T) {
 	}
 	if _, err := Get(t.Context(), socket, PageInfo, 100); err == nil || len(reached) != 3 || reached[2] != "GET /info" {
 		t.Errorf("a redirect: %v, %q", err, reached)
+	}
+	other, err := net.Listen("unix", filepath.Join(t.TempDir(), "g.sock"))
+	must.Do(t, err)
+	speaksGRPC := grpc.NewServer()
+	go func() { _ = speaksGRPC.Serve(other) }()
+	t.Cleanup(speaksGRPC.Stop)
+	if _, err := Get(t.Context(), other.Addr().String(), PageInfo, 100); !errors.Is(err, errNotHTTP) {
+		t.Errorf("a server that speaks gRPC alone: %v", err)
 	}
 }
 

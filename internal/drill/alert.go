@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -65,20 +66,34 @@ func AlertName(reason string, severity facts.Severity) (string, error) {
 	return classAlerts[class], nil
 }
 
-// NewAlert returns the alert of a drill: what the rules raise for the reason, marked as a drill.
-func NewAlert(o Options) (Alert, error) {
-	name := o.Name
-	if name == "" {
-		var err error
-		name, err = AlertName(o.Reason.ID, o.Reason.Severities()[0])
+// alertsOf returns the alerts that fire for a reason, that of the reason at its worst first.
+func alertsOf(r health.Reason) ([]string, error) {
+	var out []string
+	for _, severity := range r.Severities() {
+		name, err := AlertName(r.ID, severity)
 		if err != nil {
-			return Alert{}, err
+			return nil, err
+		}
+		if name != "" {
+			out = append(out, name)
 		}
 	}
-	known := slices.Sorted(maps.Values(classAlerts))
-	known = append(known, unhealthyAlert)
-	if !slices.Contains(known, name) {
-		return Alert{}, fmt.Errorf("--alert: the rules raise no alert %q for %s: want %s", name, o.Reason.ID, strings.Join(known, ", "))
+	if out == nil {
+		return nil, fmt.Errorf("no alert fires for %s (%s): want a reason that is critical or a warning, as `plegd reasons` lists them",
+			r.ID, r.Severity)
+	}
+	return append(out, unhealthyAlert), nil
+}
+
+// NewAlert returns the alert of a drill: what the rules raise for the reason, marked as a drill.
+func NewAlert(o Options) (Alert, error) {
+	names, err := alertsOf(o.Reason)
+	if err != nil {
+		return Alert{}, err
+	}
+	name := cmp.Or(o.Name, names[0])
+	if !slices.Contains(names, name) {
+		return Alert{}, fmt.Errorf("--alert: %q does not fire for %s: want %s", name, o.Reason.ID, strings.Join(names, " or "))
 	}
 	r, err := findRule(name)
 	if err != nil {

@@ -28,8 +28,7 @@ type Alert struct {
 	Annotations map[string]string `json:"annotations"`
 	StartsAt    time.Time         `json:"startsAt"`
 	// EndsAt is when the Alertmanager resolves the alert by itself.
-	EndsAt       time.Time `json:"endsAt"`
-	GeneratorURL string    `json:"generatorURL,omitempty"`
+	EndsAt time.Time `json:"endsAt"`
 }
 
 // ValidateURL checks the URL of an Alertmanager. The error does not show a password.
@@ -71,5 +70,6 @@ func Post(ctx context.Context, alertmanager string, a Alert) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("the Alertmanager answers %s: %s", plain.Text(response.Status), plain.Cut(plain.Text(string(answer))))
+	text := strings.TrimSpace(string(answer))
+	return fmt.Errorf("the Alertmanager answers %s: %s", plain.Text(response.Status), plain.Cut(plain.Text(text)))
 }

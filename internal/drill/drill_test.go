@@ -48,11 +48,16 @@ func TestAlert(t *testing.T) {
 	if name := newAlert(t, Options{Reason: frozen}).Labels["alertname"]; name != "PLEGReasonCritical" {
 		t.Errorf("RuntimeFrozen raises %s", name)
 	}
-	starting, _ := health.Lookup("Starting")
-	for _, o := range []Options{{Reason: shim, Name: "PLEGFleetFault"}, {Reason: starting}} {
-		_, err := NewAlert(o)
-		if err == nil || !strings.Contains(err.Error(), "want PLEGReasonCritical, ") {
-			t.Errorf("%s %s: %v", o.Reason.ID, o.Name, err)
+	for _, tt := range []struct{ reason, name, want string }{
+		{"ShimStuck", "PLEGFleetFault", "want PLEGReasonCritical or PLEGReasonWarning or PLEGUnhealthy"},
+		{"TooManyContainers", "PLEGReasonCritical", "want PLEGReasonLasting or PLEGUnhealthy"},
+		{"Starting", "", "no alert fires for Starting (info)"},
+		{"Starting", "PLEGUnhealthy", "no alert fires for Starting (info)"},
+	} {
+		reason, _ := health.Lookup(tt.reason)
+		_, err := NewAlert(Options{Reason: reason, Name: tt.name})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s %s: %v", tt.reason, tt.name, err)
 		}
 	}
 }
@@ -76,13 +81,14 @@ func TestPost(t *testing.T) {
 		"refused": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = w.Write([]byte("bad label\x1b[2J\n" + strings.Repeat("x", 1<<20)))
-		}, `400 Bad Request: bad label\x1b[2J\n`},
+		}, `400 Bad Request: bad label\x1b[2J\nxxx`},
+		"not found":  {http.NotFound, "404 Not Found: 404 page not found"},
 		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, "302"},
 	} {
 		server := httptest.NewServer(tt.answer)
 		err := Post(t.Context(), server.URL+"/am/", newAlert(t, Options{Start: time.Now()}))
 		server.Close()
-		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || len(err.Error()) > 400) {
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || len(err.Error()) > 400 || strings.HasSuffix(err.Error(), `\n`)) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
 	}

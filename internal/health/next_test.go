@@ -113,6 +113,31 @@ func TestRuntimeWaitsForReader(t *testing.T) {
 	}
 }
 
+// TestNextWithoutMessage: where the node has no message of the runtime, the step names a command that shows the cause.
+func TestNextWithoutMessage(t *testing.T) {
+	for reason, tt := range map[string]struct {
+		change func(*facts.Facts)
+		want   string
+	}{
+		RuntimeNotReady: {func(f *facts.Facts) {
+			f.Status.InFlightSince = ago(3 * time.Second)
+			f.Calls = map[string]facts.Call{opVersion: {LastOK: ago(time.Second), LastOKDuration: time.Millisecond}}
+		}, "plegd stacks"},
+		CRIPluginNotLoaded: {func(f *facts.Facts) {
+			f.Relist.Failures = 1
+			f.Relist.Last.Err = &facts.CallError{Code: "Unimplemented", Message: "unknown service runtime.v1.RuntimeService"}
+			f.Runtime.Name = "containerd"
+		}, "ctr plugins ls -d"},
+	} {
+		f := healthyFacts(t0)
+		tt.change(&f)
+		v := Judge(&f, t0, nil)
+		if v.Reason != reason || !contains(v.Next, tt.want) {
+			t.Errorf("%s, want %s with %q: %q", v.Reason, reason, tt.want, v.Next)
+		}
+	}
+}
+
 // TestRestartNext: a loop of starts has the step of what the node shows to end them.
 func TestRestartNext(t *testing.T) {
 	for want, change := range map[string]func(*facts.Evidence){

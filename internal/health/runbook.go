@@ -93,19 +93,23 @@ func withPages(rows []Reason) []Reason {
 func List() string {
 	var b strings.Builder
 	for _, r := range table {
-		fmt.Fprintf(&b, "%-30s %-9s %s\n", r.ID, r.Severity, r.Meaning)
+		fmt.Fprintf(&b, "%-30s %-17s %s\n", r.ID, r.severities(), r.Meaning)
 	}
 	return b.String()
+}
+
+// severities are the severities that the reason may have, in words; its Evidence says when it is critical.
+func (r *Reason) severities() string {
+	if r.CriticalWhile != nil {
+		return string(r.Severity) + ", critical"
+	}
+	return string(r.Severity)
 }
 
 // Text is all about a reason as `plegd reasons ID` prints it.
 func (r *Reason) Text() string {
 	var b strings.Builder
-	severity := string(r.Severity)
-	if r.CriticalWhile != nil {
-		severity += "; critical while calls fail, hang or take seconds"
-	}
-	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\n", r.ID, severity, r.Meaning, r.Evidence)
+	fmt.Fprintf(&b, "%s (%s)\n%s\n\nEvidence: %s\n", r.ID, r.severities(), r.Meaning, r.Evidence)
 	for _, t := range r.Thresholds {
 		fmt.Fprintf(&b, "  %s: %s\n", t.What, t.Value)
 	}

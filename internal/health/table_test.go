@@ -64,7 +64,10 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: the front matter has %q", r.ID, l)
 			}
 		}
-		rows += fmt.Sprintf("| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.Severity, r.Meaning)
+		rows += fmt.Sprintf("| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.severities(), r.Meaning)
+		if strings.Contains(strings.ToLower(r.Evidence), "critical") != (r.CriticalWhile != nil) && r.ID != Unknown {
+			t.Errorf("%s: the page must say when it is critical, where it is so at times: %s", r.ID, r.Evidence)
+		}
 		for _, text := range append(r.Steps, r.Next, r.Restart) {
 			for _, bad := range []string{"pidof", "pkill", "killall"} { // on a node with two runtimes they match the wrong one
 				if strings.Contains(text, bad) {

@@ -152,12 +152,17 @@ func printables(texts []string) (out []string) {
 	return out
 }
 
-// shorten cuts s to at most n characters, the last of them dots.
+// shorten cuts s to at most n characters, the last of them dots: after a word, where that leaves half of them.
 func shorten(s string, n int) string {
-	if r := []rune(s); len(r) > n {
-		return string(r[:n-3]) + "..."
+	r := []rune(s)
+	if len(r) <= n {
+		return s
 	}
-	return s
+	kept := string(r[:n-len("...")])
+	if end := strings.LastIndexByte(kept, ' '); r[n-len("...")] != ' ' && end > len(kept)/2 {
+		kept = kept[:end]
+	}
+	return strings.TrimRight(kept, " ,;:.") + "..."
 }
 
 // WriteJSON writes v as indented JSON, with durations in seconds and without characters

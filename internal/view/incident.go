@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -164,7 +165,7 @@ func observation(s *facts.Snapshot) string {
 	return "its evidence was gone"
 }
 
-// timeline is the moments of an incident.
+// timeline is the moments of an incident at which something that it shows has changed.
 func timeline(one *incident.Incident) Section {
 	out := Section{ID: "moments", Title: "What happened when", Kind: Terms}
 	if one.TimelineDropped > 0 {
@@ -186,5 +187,9 @@ func timeline(one *incident.Incident) Section {
 		}
 		out.Rows = append(out.Rows, row)
 	}
+	out.Rows = slices.CompactFunc(out.Rows, sameMoment)
 	return out
 }
+
+// sameMoment reports whether two moments differ in their time alone.
+func sameMoment(a, b Row) bool { return a.Text == b.Text && slices.Equal(a.Sub, b.Sub) }

@@ -74,10 +74,11 @@ func Status(c Content) *Document {
 	return d
 }
 
-// restart is the first sentence after yes, no or maybe.
+// restart is the first clause after yes, no or maybe.
 func restart(text string) string {
 	answer, rest, _ := strings.Cut(text, ". ")
 	why, _, _ := strings.Cut(rest, ". ")
+	why, _, _ = strings.Cut(why, "; ")
 	return strings.TrimSuffix(strings.TrimSuffix(answer, ".")+": "+strings.TrimSuffix(why, "."), ": ")
 }
 

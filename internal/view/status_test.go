@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
@@ -181,6 +182,16 @@ func TestBrief(t *testing.T) {
 		}
 		if height > tt.height {
 			t.Errorf("%s: %d lines, want at most %d:\n%s", name, height, tt.height, got)
+		}
+	}
+}
+
+// TestRestartIsOneLine: whether a restart helps fits beside its label, for every reason.
+func TestRestartIsOneLine(t *testing.T) {
+	for _, r := range health.Reasons() {
+		line := restart(r.Restart)
+		if utf8.RuneCountInString(line) > columns-labelWidth || line == "" {
+			t.Errorf("%s: %s", r.ID, line)
 		}
 	}
 }

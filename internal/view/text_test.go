@@ -148,6 +148,13 @@ func TestIncidentText(t *testing.T) {
 	one := viewtest.Incident()
 	must.Do(t, Incident(one, new(facts.Snapshot)).WriteText(&b, false))
 	viewtest.Golden(t, "testdata/incident.golden", b.String())
+	once := b.String()
+	last := one.Timeline[len(one.Timeline)-1]
+	last.Offset++
+	one.Timeline = append(one.Timeline, last) // evidence that was sampled after the end
+	b.Reset()
+	must.Do(t, Incident(one, new(facts.Snapshot)).WriteText(&b, false))
+	check.Equal(t, b.String(), once, "a moment like the one before")
 	b.Reset()
 	if err := Incident(&incident.Incident{Summary: one.Summary}, new(facts.Snapshot)).WriteText(&b, false); err != nil || !strings.Contains(b.String(), "ShimStuck") {
 		t.Errorf("an incident without moments, as after a crash: %v\n%s", err, b.String())
@@ -189,6 +196,15 @@ func TestWrap(t *testing.T) {
 		{"a " + unbroken("bb ccc") + ": d", 4, "a|bb ccc:|d"},
 	} {
 		check.Equal(t, strings.Join(wrap(tt.in, tt.width), "|"), tt.want, "wrap(%q, %d)", tt.in, tt.width)
+	}
+}
+
+// TestShorten: a text is cut after a word, a word where it must be.
+func TestShorten(t *testing.T) {
+	for in, want := range map[string]string{
+		"one two three": "one two three", "one two, three": "one two...", "one two three four": "one two...", "onetwothreefour": "onetwothre...", "a twothreefour": "a twothree...",
+	} {
+		check.Equal(t, shorten(in, 13), want, "%s", in)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestWalk(t *testing.T) {
 	client := c.node.Client(5 * time.Second)
 
 	installed := time.Now()
-	c.install(tag)
+	c.install(tag, "--set", "kubeletMetrics.servingCertificate="+c.Path("certs/kubelet.crt"))
 	ready := time.Since(installed)
 	m.selects(t, time.Minute, `pleg_verdict{state="healthy"} == 1`)
 	scraped := time.Since(installed)

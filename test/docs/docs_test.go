@@ -163,7 +163,8 @@ func TestNames(t *testing.T) {
 
 var inline = regexp.MustCompile("`plegd ([a-z]+)([^`]*)`")
 
-// TestFlags finds every command and flag that a page names in that command's help.
+// TestFlags finds every command and flag that a page names in that command's help, and every command
+// in docs/operating.md.
 func TestFlags(t *testing.T) {
 	binary := build(t)
 	help := map[string]string{}
@@ -182,6 +183,15 @@ func TestFlags(t *testing.T) {
 				}
 			}
 		}
+	}
+	out, err := exec.Command(binary, "--help").Output()
+	must.Do(t, err)
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}`).FindAllStringSubmatch(string(out), -1)
+	if len(commands) < 10 {
+		t.Errorf("the help has %d commands:\n%s", len(commands), out)
+	}
+	for _, c := range commands {
+		check.Contains(t, pages(t)["docs/operating.md"], "`plegd "+c[1], "docs/operating.md")
 	}
 }
 
