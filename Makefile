@@ -105,10 +105,10 @@ e2e-faults: build ## Make every fault on a real runtime and print how plegd name
 	  RUNS="$(RUNS)" LANES="$(LANES)" CASES="$(CASES)" $(GO) test -tags e2e -count=1 -parallel "$(LANES)" -timeout 4h -v -run 'TestFaults|TestPairs|TestHarmless' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-advice
-e2e-advice: build ## Restart the runtime in each fault for which a restart may help, and look at lists and pods afterwards; paste the commands of runbooks while their faults stand: make e2e-advice [CONTAINERD=1.6|1.7|2.1|2.4] (root)
+e2e-advice: build ## Restart the runtime in each fault for which a restart may help, and look at lists and pods afterwards; paste the commands of runbooks while their faults stand; read what incidents say ended them: make e2e-advice [CONTAINERD=1.6|1.7|2.1|2.4] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make e2e-advice: needs root: it starts a runtime and stops and kills it" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
-	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestRestart|TestSteps|TestServiceSteps' $(E2EFLAGS) ./test/faults/
+	PLEGD_E2E_RUNTIME="$(RUNTIME)" PLEGD_E2E_CONTAINERD="$(CONTAINERD)" $(GO) test -tags e2e -count=1 -timeout 30m -v -run 'TestRestart|TestSteps|TestServiceSteps|TestEndings' $(E2EFLAGS) ./test/faults/
 
 .PHONY: e2e-casebook
 e2e-casebook: ## Make the faults of public incidents only; the same settings as e2e-faults (root)

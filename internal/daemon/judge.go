@@ -224,7 +224,7 @@ func (d *Daemon) setAlert(s *facts.Snapshot) {
 	}
 	d.alert = alert
 	d.pace.setAlert(alert)
-	d.sources.Alert(alert)
+	d.sources.Alert(alert || d.incidents.Recovering())
 }
 
 // alarming reports whether a call fails or hangs, a queue is not empty, or

@@ -3,6 +3,7 @@ package daemon
 import (
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/kubelet"
 )
@@ -54,7 +55,11 @@ func (d *Daemon) resume() {
 	if c == nil {
 		return
 	}
-	d.version.Store(&c.Version)
+	version := c.Version
+	if !c.faulty() {
+		version.HangsSince = time.Time{} // a call was in flight
+	}
+	d.version.Store(&version)
 	d.kubelet.started = c.KubeletStarted
 	d.kubelet.ticks = c.KubeletTicks
 	d.kubelet.model = kubelet.Resume(c.Model)
@@ -66,12 +71,19 @@ func (d *Daemon) resume() {
 // resumed returns the verdict before the restart while it is held: a fault stood, and the first calls have not ended.
 func (d *Daemon) resumed(f *facts.Facts, t time.Time) *facts.Verdict {
 	c := d.restored.condition
-	if !c.faulty() || t.Sub(d.started) >= resumeHold || kubelet.Settled(f, t) {
+	settled := kubelet.Settled(f, t) && versionSettled(f, t)
+	if !c.faulty() || t.Sub(d.started) >= resumeHold || settled {
 		return nil
 	}
 	saved := facts.Snapshot{At: d.restored.written, Verdict: c.Verdict}
 	held := saved.AsOf(t)
 	return &held.Verdict
+}
+
+// versionSettled reports whether Version has been answered since plegd started, or hangs for it too.
+func versionSettled(f *facts.Facts, t time.Time) bool {
+	asked := f.Calls[cri.OpVersion].InFlightSince
+	return f.Version.HangsSince.IsZero() || facts.Unanswered(asked, t, kubelet.VersionHangAfter)
 }
 
 // keepCondition keeps for the next save what stands now.

@@ -7,7 +7,10 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // TestRestartsWithinAFault: however often plegd restarts, a fault has one begin, a verdict that is never healthy, and a
@@ -26,13 +29,66 @@ func TestRestartsWithinAFault(t *testing.T) {
 	}
 }
 
-func restartsWithin(t *testing.T, fault string, from, by float64) {
-	rt, procfs, dir := fakeRuntime(10, 2), t.TempDir(), t.TempDir()
+// restartable returns a configuration of plegd that finds its state again, and its directory.
+func restartable(t *testing.T) (config func(*Config), dir string) {
+	procfs, dir := t.TempDir(), t.TempDir()
 	boot := filepath.Join(procfs, "sys/kernel/random")
 	mkdir(t, boot)
 	write(t, filepath.Join(boot, "boot_id"), "b007\n")
 	kubeletProcess(t, procfs, 100, 1)
-	config := func(cfg *Config) { cfg.ProcFS, cfg.StateDir = procfs, dir }
+	return func(cfg *Config) { cfg.ProcFS, cfg.StateDir = procfs, dir }, dir
+}
+
+// TestVersionOverARestart: a Version call that was in flight when plegd ended, and a hang that ended while it was away,
+// are no hang of the next plegd's. One that continues is the same fault.
+func TestVersionOverARestart(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault, later string
+		stalled      bool // before the restart
+	}{
+		"a call was in flight":        {fault: "Version=delay(2s)"},
+		"the hang ends meanwhile":     {fault: "Version=hang", stalled: true},
+		"the hang continues":          {fault: "Version=hang", later: "Version=hang", stalled: true},
+		"another answer is late then": {fault: "Version=delay(2s)", later: "Version=delay(2s)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				config, _ := restartable(t)
+				rt := fakeRuntime(10, 2)
+				w := watch(t, rt, config)
+				w.fail(tt.fault)
+				before := w.at(30 * time.Second)
+				for before.Facts.Version.HangsSince.IsZero() {
+					before = w.at(time.Since(w.t0) + 250*time.Millisecond)
+				}
+				stalled := before.ActiveReason(health.NodeStatusStalled)
+				must.Equal(t, stalled != nil, tt.stalled, "before the restart")
+				w.stop()
+				w.fail(tt.later)
+				time.Sleep(6 * time.Second)
+				w = watch(t, rt, config)
+				for range 40 {
+					s := w.at(time.Since(w.t0) + 250*time.Millisecond)
+					now := s.ActiveReason(health.NodeStatusStalled)
+					continues := tt.stalled && tt.later != ""
+					switch {
+					case s.Held && stalled == nil:
+						t.Fatalf("%s after the restart a healthy verdict is held", time.Since(w.t0))
+					case s.Held:
+					case continues != (now != nil):
+						t.Fatalf("%s after the restart: %s %s", time.Since(w.t0), s.State, s.Reason)
+					case continues:
+						check.Equal(t, now.Since.Round(0), stalled.Since.Round(0), "its begin")
+					}
+				}
+			})
+		})
+	}
+}
+
+func restartsWithin(t *testing.T, fault string, from, by float64) {
+	rt := fakeRuntime(10, 2)
+	config, dir := restartable(t)
 	k := startKubelet(t, rt, cri.DefaultRPCTimeout, phasesOf(1))
 	w := watch(t, rt, config)
 	w.at(30300 * time.Millisecond)

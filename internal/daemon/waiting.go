@@ -46,11 +46,17 @@ type chainFollower struct {
 	inside   *stacks.Inside  // the runtime's goroutines
 	// round is a round of the chain: one that hangs in a read of /proc keeps nothing from ending.
 	round   bounded.Slot[facts.Chain]
-	symptom facts.Symptom  // the last one, zero for none
-	due     time.Time      // the next round
-	settled time.Time      // the last round that led where it has led for settledAfter; zero for none
-	states  []proc.Process // of the processes of the chain after that round
-	failure string         // the last that was logged
+	symptom facts.Symptom // the last one, zero for none
+	due     time.Time     // the next round
+	settled settledRound
+	failure string // the last that was logged
+}
+
+// settledRound is the last round whose chain led where it has led for settledAfter; zero where it did not.
+type settledRound struct {
+	made    time.Time
+	symptom facts.Symptom
+	states  []proc.Process // of the processes of the chain after it
 }
 
 // tick looks for a symptom, and follows its chain once when that is due.
@@ -61,9 +67,6 @@ func (f *chainFollower) tick(ctx context.Context) {
 	published := *f.Published()
 	published.Facts.Version = *f.version.Load() // the judgement may be older than the answer to Version
 	found, ok := health.FindSymptom(&published.Facts, &published.Verdict, time.Now(), f.symptom)
-	if found.Operation != f.symptom.Operation || found.Process != f.symptom.Process {
-		f.settled = time.Time{}
-	}
 	f.symptom = found
 	if !ok {
 		f.forget()
@@ -96,9 +99,11 @@ func (f *chainFollower) tick(ctx context.Context) {
 // isSettled reports whether another round would find the same: it was made lately, and no process
 // of the chain has changed since.
 func (f *chainFollower) isSettled() bool {
-	lately := time.Since(f.settled) < settledEvery
-	return lately && !slices.ContainsFunc(f.states, func(last proc.Process) bool {
-		return f.stateOf(last.PID) != last
+	last := &f.settled
+	isSame := last.symptom.Operation == f.symptom.Operation && last.symptom.Process == f.symptom.Process
+	lately := time.Since(last.made) < settledEvery
+	return f.chain.Load() != nil && isSame && lately && !slices.ContainsFunc(last.states, func(known proc.Process) bool {
+		return f.stateOf(known.PID) != known
 	})
 }
 
@@ -111,16 +116,15 @@ func (f *chainFollower) confirm() {
 
 // noteStates keeps how the processes of a chain are once it has led to its end for long.
 func (f *chainFollower) noteStates(c *facts.Chain) {
-	f.settled = time.Time{}
-	f.states = nil
+	f.settled = settledRound{}
 	culprit := c.Culprit()
 	if culprit == nil || c.At.Sub(culprit.Since) < settledAfter {
 		return
 	}
-	f.settled = c.At
+	f.settled = settledRound{made: c.At, symptom: f.symptom}
 	for _, link := range c.Links {
 		if link.PID != 0 {
-			f.states = append(f.states, f.stateOf(link.PID))
+			f.settled.states = append(f.settled.states, f.stateOf(link.PID))
 		}
 	}
 }
@@ -135,14 +139,12 @@ func (f *chainFollower) stateOf(pid int) proc.Process {
 func (f *chainFollower) forget() {
 	if f.explorer != nil {
 		f.explorer = nil
-		f.settled = time.Time{}
 		f.chain.Store(nil)
 	}
 }
 
 // fail drops the chain that cannot be followed, and logs each error once.
 func (f *chainFollower) fail(err error) {
-	f.settled = time.Time{}
 	f.chain.Store(nil)
 	if err.Error() != f.failure {
 		f.failure = err.Error()

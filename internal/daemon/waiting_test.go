@@ -135,7 +135,9 @@ func TestSettledChain(t *testing.T) {
 		f := &chainFollower{Daemon: &Daemon{cfg: Config{ProcFS: root}}}
 		write('T', 9)
 		culprit := facts.Link{Kind: facts.KindProcess, PID: 7, Since: now.Add(-tt.since)}
-		f.noteStates(&facts.Chain{At: now.Add(-tt.passed), Links: []facts.Link{{Kind: facts.KindCall}, culprit}})
+		c := &facts.Chain{At: now.Add(-tt.passed), Links: []facts.Link{{Kind: facts.KindCall}, culprit}}
+		f.chain.Store(c)
+		f.noteStates(c)
 		if tt.state == 0 {
 			must.Do(t, os.RemoveAll(root+"/7"))
 		} else {

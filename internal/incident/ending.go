@@ -3,10 +3,14 @@ package incident
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/plain"
 )
 
 const (
@@ -28,18 +32,25 @@ type Sighting struct {
 
 // sampled reports whether the samples that can show the end are newer than it.
 func sampled(e *facts.Evidence, end time.Time) bool {
-	p := e.Process
-	children := e.Children
-	cgroup := e.Cgroup
-	return (p == nil || p.At.After(end)) && (children == nil || children.At.After(end)) &&
-		(cgroup == nil || cgroup.At.After(end))
+	if e.Children != nil && !e.Children.At.After(end) {
+		return false
+	}
+	for _, name := range []string{"process", "cgroup", "children"} {
+		if source, known := e.Sources[name]; known && !source.Up {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(append([]facts.Hop{e.Hop}, e.Hops...), func(h facts.Hop) bool {
+		processIsOlder := h.Process != nil && (!h.Process.At.After(end) || !h.Process.Alive)
+		return processIsOlder || h.Cgroup != nil && !h.Cgroup.At.After(end)
+	})
 }
 
 // ending collects the changes at the end of an incident, one sentence for a subject.
 type ending struct {
-	end       time.Time // of the incident
 	sentences []string
 	subjects  map[any]bool
+	otherwise string // the sentence where there is no other one: about a symptom
 }
 
 func (e *ending) add(subject any, format string, args ...any) {
@@ -49,13 +60,12 @@ func (e *ending) add(subject any, format string, args ...any) {
 	}
 }
 
-// explainEnd returns what samples taken after the end show to be different from the evidence
-// before the incident and in its moments, a sentence for each subject. Without such a sample
-// it returns nothing. Only the start in ticks since boot tells a process from a later one
-// with the same pid.
+// explainEnd returns what the last samples show to be different from the evidence before the
+// incident and in its moments, a sentence for each subject. Only the start in ticks since boot
+// tells a process from a later one with the same pid.
 func explainEnd(healthy *facts.Snapshot, one *Incident, final *facts.Snapshot, end time.Time,
 	look func(pid int) Sighting) []string {
-	e := &ending{end: end, sentences: []string{}, subjects: map[any]bool{}}
+	e := &ending{sentences: []string{}, subjects: map[any]bool{}}
 	latest := &final.Facts.Evidence
 	moments := slices.Insert(slices.Clone(one.Timeline), 0, Moment{Snapshot: healthy})
 	for i, m := range moments {
@@ -65,27 +75,49 @@ func explainEnd(healthy *facts.Snapshot, one *Incident, final *facts.Snapshot, e
 		if !lasted {
 			continue
 		}
-		e.continued(&during.Hop, &latest.Hop)
+		for old, h := range hops(during, latest) {
+			e.continued(old, h)
+			e.cgroup(old, h)
+			e.descriptors(old, h)
+			e.waits(m.Snapshot, old, h)
+		}
 		e.children(during.Children, latest.Children)
-		e.cgroup(during.Cgroup, latest.Cgroup)
-		e.descriptors(&during.Hop, &latest.Hop)
 		e.storage(during.Storage, latest.Storage)
+		e.answers(&m.Snapshot.Facts, &final.Facts)
 	}
 	best := one.Evidence()
 	if best != nil && best.Culprit != nil && best.ChainEnd == "" {
 		e.culprit(best.Culprit, look)
 	}
+	if len(e.sentences) == 0 && e.otherwise != "" {
+		e.sentences = append(e.sentences, e.otherwise)
+	}
 	return e.sentences
+}
+
+// hops yields the runtime and the hops behind it, as they were and as they are.
+func hops(during, latest *facts.Evidence) iter.Seq2[*facts.Hop, *facts.Hop] {
+	return func(yield func(old, h *facts.Hop) bool) {
+		if !yield(&during.Hop, &latest.Hop) {
+			return
+		}
+		for i := range during.Hops {
+			old := &during.Hops[i]
+			n := slices.IndexFunc(latest.Hops, func(h facts.Hop) bool { return h.Socket == old.Socket })
+			if n >= 0 && !yield(old, &latest.Hops[n]) {
+				return
+			}
+		}
+	}
 }
 
 // restarts tells new processes of the runtime, the hops behind it and the kubelet.
 func (e *ending) restarts(during, latest *facts.Evidence) {
-	e.restarted("runtime", during.Process, latest.Process)
-	for i := range during.Hops {
-		for n := range latest.Hops {
-			if during.Hops[i].Socket == latest.Hops[n].Socket {
-				e.restarted(during.Hops[i].Socket, during.Hops[i].Process, latest.Hops[n].Process)
-			}
+	for old, h := range hops(during, latest) {
+		p := h.Process
+		wasKnown := old.Process != nil && old.Process.StartTicks > 0 // dead or alive
+		if wasKnown && started(p) && !isSame(old, h) {
+			e.add(h.Socket, "%s was restarted: pid %d before, pid %d since %s.", p.Comm, old.Process.PID, p.PID, clock(p.Start))
 		}
 	}
 	old := during.KubeletProcess
@@ -96,27 +128,23 @@ func (e *ending) restarts(during, latest *facts.Evidence) {
 	}
 }
 
-func (e *ending) restarted(subject string, old, p *facts.Process) {
-	if !started(old) || !started(p) || !p.At.After(e.end) {
-		return
-	}
-	if old.PID != p.PID || old.StartTicks != p.StartTicks {
-		e.add(subject, "%s was restarted: pid %d before, pid %d since %s.", p.Comm, old.PID, p.PID, clock(p.Start))
-	}
+// isSame reports whether a hop has the process that it had.
+func isSame(old, h *facts.Hop) bool {
+	return started(h.Process) && old.Process != nil && old.Process.PID == h.Process.PID &&
+		old.Process.StartTicks == h.Process.StartTicks
 }
 
-// continued tells a runtime that was stopped.
-func (e *ending) continued(during, latest *facts.Hop) {
-	old := during.Process
-	p := latest.Process
-	if started(old) && started(p) && p.At.After(e.end) && old.Stopped() && !p.Stopped() {
-		e.add("runtime", "%s, pid %d, was stopped and was continued. It was not restarted.", p.Comm, p.PID)
+// continued tells a process that was stopped.
+func (e *ending) continued(old, h *facts.Hop) {
+	p := h.Process
+	if isSame(old, h) && old.Process.Stopped() && !p.Stopped() {
+		e.add(h.Socket, "%s, pid %d, was stopped and was continued. It was not restarted.", p.Comm, p.PID)
 	}
 }
 
 // children tells shims and helpers that were stuck.
 func (e *ending) children(during, latest *facts.Children) {
-	if during == nil || latest == nil || !latest.At.After(e.end) {
+	if during == nil || latest == nil {
 		return
 	}
 	for _, c := range during.Stuck {
@@ -133,22 +161,27 @@ func (e *ending) children(during, latest *facts.Children) {
 	}
 }
 
-// cgroup tells a runtime's cgroup that was frozen, throttled or limited.
-func (e *ending) cgroup(during, latest *facts.Cgroup) {
-	if during == nil || latest == nil || during.Path != latest.Path || !latest.At.After(e.end) {
+// cgroup tells a cgroup that was frozen, throttled or limited.
+func (e *ending) cgroup(old, h *facts.Hop) {
+	during := old.Cgroup
+	latest := h.Cgroup
+	if during == nil || latest == nil {
 		return
 	}
-	switch {
-	case during.Frozen && !latest.Frozen:
-		e.add("cgroup", "The cgroup %s was frozen and was thawed.", latest.Path)
-	case during.Throttled >= minThrottled && latest.Throttled == 0:
-		e.add("cgroup", "Its CPU quota no longer throttles the cgroup %s, which lost %.0f%% of its time.", latest.Path,
+	if during.Frozen && !latest.Frozen && isSame(old, h) { // during.Path is the level that was frozen
+		e.add("cgroup "+during.Path, "The cgroup %s was frozen and was thawed.", during.Path)
+	}
+	if during.Path != latest.Path {
+		return
+	}
+	if during.Throttled >= minThrottled && latest.Throttled == 0 {
+		e.add("cgroup "+latest.Path, "Its CPU quota no longer throttles the cgroup %s, which lost %.0f%% of its time.", latest.Path,
 			100*during.Throttled)
 	}
 	e.limits(during, latest)
 }
 
-// limits tells limits of the runtime's cgroup that were raised.
+// limits tells limits of a cgroup that were raised.
 func (e *ending) limits(during, latest *facts.Cgroup) {
 	if during.PIDsMax > 0 && (latest.PIDsMax > during.PIDsMax || latest.PIDsMax == 0) {
 		e.add("pids", "The limit of %d tasks of the cgroup %s was raised.", during.PIDsMax, latest.Path)
@@ -169,20 +202,62 @@ func raised(old, limit int64) bool { return old > 0 && (limit == 0 || limit > ol
 func (e *ending) descriptors(during, latest *facts.Hop) {
 	old := during.Process
 	p := latest.Process
-	if !started(old) || !started(p) || old.StartTicks != p.StartTicks || old.MaxFDs <= 0 || !p.At.After(e.end) {
+	if !isSame(during, latest) || old.MaxFDs <= 0 {
 		return
 	}
 	switch {
 	case p.MaxFDs > old.MaxFDs:
-		e.add("descriptors", "The limit of open files of %s, pid %d, was raised from %d to %d.", p.Comm, p.PID, old.MaxFDs, p.MaxFDs)
-	case low(old.MaxFDs-old.OpenFDs, old.MaxFDs) && !low(p.MaxFDs-p.OpenFDs, p.MaxFDs):
-		e.add("descriptors", "%s, pid %d, had %d of %d files open and has %d.", p.Comm, p.PID, old.OpenFDs, old.MaxFDs, p.OpenFDs)
+		e.add("descriptors"+latest.Socket, "The limit of open files of %s, pid %d, was raised from %d to %d.", p.Comm, p.PID, old.MaxFDs, p.MaxFDs)
+	case p.OpenFDs >= 0 && low(old.MaxFDs-old.OpenFDs, old.MaxFDs) && !low(p.MaxFDs-p.OpenFDs, p.MaxFDs):
+		e.add("descriptors"+latest.Socket, "%s, pid %d, had %d of %d files open and has %d.", p.Comm, p.PID, old.OpenFDs, old.MaxFDs, p.OpenFDs)
 	}
+}
+
+// waits notes what the process of the moment's primary reason waited for and no longer does.
+func (e *ending) waits(m *facts.Snapshot, during, latest *facts.Hop) {
+	old := during.Process
+	p := latest.Process
+	if !isSame(during, latest) || e.otherwise != "" || health.Subject(m.Facts.At(m.Hop), m.Reason) != p.PID {
+		return
+	}
+	if old.Lock != nil && p.Lock == nil {
+		e.otherwise = fmt.Sprintf("%s, pid %d, waited for a lock of %s, which was released.", p.Comm, p.PID, old.Lock.File)
+		return
+	}
+	for _, t := range old.Blocked {
+		if !slices.ContainsFunc(p.Blocked, func(b facts.BlockedThread) bool { return b.TID == t.TID }) {
+			e.otherwise = fmt.Sprintf("Thread %d of %s, pid %d, no longer waits in %s.", t.TID, p.Comm, p.PID,
+				cmp.Or(t.Channel, "the kernel"))
+			return
+		}
+	}
+}
+
+// answers notes that a condition of Status was false, or that fresh connections failed.
+func (e *ending) answers(during, latest *facts.Facts) {
+	probe := &during.Probe
+	old := &during.Status
+	current := &latest.Status
+	switch {
+	case e.otherwise != "":
+	case isTrueAgain(old.RuntimeReady, current.RuntimeReady):
+		e.otherwise = "Status says RuntimeReady=true; it said " + old.RuntimeReady.KubeletText("RuntimeReady") + "."
+	case isTrueAgain(old.NetworkReady, current.NetworkReady):
+		e.otherwise = "Status says NetworkReady=true; it said " + old.NetworkReady.KubeletText("NetworkReady") + "."
+	case !probe.OK && !probe.FailedSince.IsZero() && latest.Probe.OK:
+		e.otherwise = fmt.Sprintf("Fresh connections to %s failed (%s) and are answered.", during.Endpoint.Path,
+			strings.ReplaceAll(string(probe.Cause), "_", " "))
+	}
+}
+
+// isTrueAgain reports whether a condition was false and is true.
+func isTrueAgain(old, current *facts.Condition) bool {
+	return old != nil && !old.Status && current.Good()
 }
 
 // storage tells a file system that was full or read-only.
 func (e *ending) storage(during, latest *facts.Storage) {
-	if during == nil || latest == nil || !latest.At.After(during.At) {
+	if during == nil || latest == nil {
 		return
 	}
 	for _, old := range during.FileSystems {
@@ -219,6 +294,9 @@ var released = map[facts.LinkState]string{
 
 // culprit tells what became of the end of the chain.
 func (e *ending) culprit(l *facts.Link, look func(pid int) Sighting) {
+	if len(e.sentences) > 0 && l.Kind != facts.KindMount {
+		return // of the same process, or of what held it
+	}
 	name := fmt.Sprintf("%s %s", l.Kind, l.Name)
 	if l.PID == 0 {
 		if words := released[l.State]; words != "" {
@@ -226,21 +304,20 @@ func (e *ending) culprit(l *facts.Link, look func(pid int) Sighting) {
 		}
 		return
 	}
-	if len(e.sentences) > 0 {
-		return // of the same process, or of what held it
-	}
 	seen := look(l.PID)
 	if !seen.Known {
 		return
 	}
 	stopped := l.State == facts.LinkStopped || l.State == facts.LinkTraced
 	switch {
-	case !seen.Alive || seen.Comm != l.Name:
+	case !seen.Alive || plain.Text(seen.Comm) != l.Name:
 		e.add(l.PID, "The %s, pid %d, has ended.", name, l.PID)
 	case stopped && !seen.Stopped:
 		e.add(l.PID, "The %s, pid %d, was stopped and was continued.", name, l.PID)
 	case released[l.State] != "":
 		e.add(l.PID, "The %s, pid %d, %s.", name, l.PID, released[l.State])
+	case !stopped:
+		e.add(l.PID, "The %s, pid %d, still runs and no longer holds anything up.", name, l.PID)
 	}
 }
 

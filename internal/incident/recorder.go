@@ -218,6 +218,13 @@ func (r *Recorder) recover(s *facts.Snapshot) (o *openIncident, closed bool) {
 	return o, true
 }
 
+// Recovering reports whether an incident is over and waits for samples that show what ended it.
+func (r *Recorder) Recovering() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.open != nil && !r.open.recovered.IsZero()
+}
+
 // put lists the present version of an incident that is open, or ends; due: it is to be written.
 func (r *Recorder) put(o *openIncident, due bool) {
 	doc := o.document()

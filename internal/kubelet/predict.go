@@ -46,7 +46,7 @@ func (m *moment) predictPeriod(v *facts.Verdict, fails time.Time) {
 func (m *moment) predictStatus(v *facts.Verdict, status *facts.NodeStatus, fails time.Time) {
 	v.NodeReady = !status.NotReady
 	v.KubeletMessage = status.Message
-	rewritten := !m.unanswered(m.f.Version.HangsSince, versionHangAfter) // each update writes it again, with its new times
+	rewritten := !m.unanswered(m.f.Version.HangsSince, VersionHangAfter) // each update writes it again, with its new times
 	switch {
 	case v.State == facts.StateHealthy:
 	case status.NotReady:

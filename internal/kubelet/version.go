@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// versionHangAfter is how long a Version call is unanswered until it counts as hanging.
-	versionHangAfter = 900 * time.Millisecond
+	// VersionHangAfter is how long a Version call is unanswered until it counts as hanging.
+	VersionHangAfter = 900 * time.Millisecond
 	// ListHangAfter is how long a list beside it is unanswered.
 	ListHangAfter = 500 * time.Millisecond
 )
@@ -16,7 +16,7 @@ const (
 // versionHang bounds the begin of the hang of Version, with a list that hangs for the same reason; never for none.
 func (m *moment) versionHang() window {
 	v := m.f.Version
-	if !m.unanswered(v.HangsSince, versionHangAfter) {
+	if !m.unanswered(v.HangsSince, VersionHangAfter) {
 		return window{}
 	}
 	if v.Ended.IsZero() {

@@ -303,20 +303,12 @@ func (b *bench) record(f *fault, began time.Time) {
 	if root == "" {
 		return
 	}
-	dir := incident.Dir(b.plegd.StateDir)
-	list, _, err := incident.Read(dir)
-	b.must(err)
-	i := slices.IndexFunc(list, func(s incident.Summary) bool {
-		return s.Outcome == incident.Recovered && s.Closed.After(began) &&
-			slices.ContainsFunc(s.Reasons, func(r incident.ReasonTimes) bool { return r.ID == f.want })
-	})
-	if i < 0 {
+	one, err := b.incidentOf(f, began)
+	if err != nil {
 		// On a busy machine its own load continues in the same incident.
-		b.t.Logf("%s: not kept: no incident of it has ended: %+v", f.name, list)
+		b.t.Logf("%s: not kept: %v", f.name, err)
 		return
 	}
-	one, err := incident.ReadOne(dir, list[i].ID)
-	b.must(err)
 	one.PlegdVersion = "recorded"
 	text, err := facts.Marshal(one)
 	b.must(err)
@@ -326,6 +318,23 @@ func (b *bench) record(f *fault, began time.Time) {
 	path := filepath.Join(root, f.want, slug(f.name)+".json")
 	b.must(os.MkdirAll(filepath.Dir(path), 0o755))
 	b.must(os.WriteFile(path, text, 0o644))
+}
+
+// incidentOf returns the incident of a fault that was made at a moment or later, once it is over.
+func (b *bench) incidentOf(f *fault, began time.Time) (*incident.Incident, error) {
+	dir := incident.Dir(b.plegd.StateDir)
+	list, _, err := incident.Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list, func(s incident.Summary) bool {
+		return s.Outcome == incident.Recovered && s.Closed.After(began) &&
+			slices.ContainsFunc(s.Reasons, func(r incident.ReasonTimes) bool { return r.ID == f.want })
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("no incident of it has ended: %+v", list)
+	}
+	return incident.ReadOne(dir, list[i].ID)
 }
 
 var notInFiles = regexp.MustCompile(`[^A-Za-z0-9]`)

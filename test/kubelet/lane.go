@@ -223,6 +223,11 @@ func (l *lane) readsKubelet() bool {
 // Fault notes the beginning of the fault.
 func (l *lane) Fault() { l.recording.Fault = time.Now() }
 
+// PredictedWithin notes that plegd must predict the change from a while after now on.
+func (l *lane) PredictedWithin(d time.Duration) {
+	l.recording.PredictedAfter = time.Since(l.recording.Fault) + d
+}
+
 // Recovery notes the end of the fault.
 func (l *lane) Recovery() { l.recording.Recovery = time.Now() }
 

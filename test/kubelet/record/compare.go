@@ -12,11 +12,10 @@ const (
 	// ruleLimit is how far plegd's rules may be from the kubelet's sync loop.
 	// plegd is sampled every 250 ms and the loop looks once a second.
 	ruleLimit = 1500 * time.Millisecond
-	// statusPhase is added to the limits where Status decides: the kubelet asks for it
-	// every 5 s, at moments that nobody outside can know, so its 30 s begin up to 5 s
-	// before or after plegd's.
+	// statusPhase is added to the limits where Status decides (docs/accuracy.md, Predictions): the kubelet
+	// asks for it every 5 s (kubelet.StatusPeriod), at moments that nobody outside can know.
 	statusPhase = 5 * time.Second
-	// windowLimit is the widest window that plegd may predict.
+	// windowLimit is the widest window that plegd may predict (docs/accuracy.md, Predictions).
 	windowLimit = 12500 * time.Millisecond
 	// windowSlack is how far outside the predicted window a write may be: the API
 	// records it when it arrives, and samples are 250 ms apart.
@@ -28,11 +27,12 @@ const (
 	unknownLimit = 13 * time.Second
 	// messageLimit is how far from the API's NotReady plegd's message is compared.
 	messageLimit = 12500 * time.Millisecond
-	// endKnown is by when plegd must know what a kubelet knows: it lists, asks Status
-	// and judges once a second. releaseKnown is the same of an update that hung and
-	// was released: plegd waits a second for both answers.
+	// endKnown is by when plegd must know what a kubelet knows (docs/accuracy.md, Predictions: 2 s around
+	// a change): it lists, asks Status and judges once a second. releaseKnown is the same of an update that
+	// hung and was released: the model waits a second for both answers (releaseSettle in internal/kubelet),
+	// the next judgement comes up to a second later, and the API records a write up to windowSlack late.
 	endKnown     = 2 * time.Second
-	releaseKnown = 2500 * time.Millisecond
+	releaseKnown = 2*time.Second + windowSlack
 )
 
 // Prediction is plegd's prediction at a time after the fault, in seconds since the
