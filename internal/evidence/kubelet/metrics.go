@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"math"
@@ -34,6 +35,81 @@ const (
 	// maxValue is beyond all clocks and counts.
 	maxValue = 1 << 33
 )
+
+// sampleMetrics reads the metrics, where they are asked for. That it fails is an error only
+// without healthz.
+func (k *Client) sampleMetrics(ctx context.Context, out *facts.Kubelet) error {
+	if k.metrics == nil {
+		return nil
+	}
+	err := k.readMetrics(ctx, out)
+	switch {
+	case err == nil:
+		k.opts.Seen = true
+	case k.healthz == nil:
+		return err
+	default:
+		out.Detail = plain.Cut(err.Error())
+	}
+	return nil
+}
+
+// readMetrics reads the kubelet's own last seen, how its calls that start pods end, and how
+// its requests to the API server do.
+func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
+	read, err := k.getMetrics(ctx)
+	if err != nil {
+		_, why := k.explain(err)
+		return fmt.Errorf("asking %s: %w", k.opts.MetricsURL, why)
+	}
+	readAt := time.Now()
+	k.relisted = relistStart(k.relisted, k.values, read.values, readAt)
+	seen := read.values[lastSeenMetric] // a time that was never set is far below 0
+	switch {
+	case k.last != nil && k.last.EventedPLEG:
+		out.LastSeen = k.relisted // the metric is when its health was last asked for (pleg/evented.go, Healthy)
+	case seen > 0:
+		// Against the clock of this moment: a step of it afterwards must not make
+		// the kubelet look old.
+		out.LastSeen = readAt.Add(-max(0, readAt.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
+	}
+	k.status = startCalls(k.status, "status", k.values, read.values, readAt)
+	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, read.values, readAt)
+	k.containers = startCalls(k.containers, "create_container", k.values, read.values, readAt)
+	k.api = apiCalls(k.api, k.values, read.values, readAt)
+	k.values = read.values
+	out.Version = read.version
+	out.Status = k.status
+	out.Sandboxes = k.sandboxes
+	out.Containers = k.containers
+	out.API = k.api
+	working, given := read.values[workingPods]
+	if given { // not before 1.27
+		waiting := max(0, int(working-read.values[runningPods]))
+		out.WaitingPods = &waiting
+	}
+	return nil
+}
+
+// getMetrics requests and parses the kubelet's metrics.
+func (k *Client) getMetrics(ctx context.Context) (metrics, error) {
+	resp, err := k.metrics.get(ctx)
+	if err != nil {
+		return metrics{}, err
+	}
+	defer resp.Body.Close()
+	if err := statusError(resp); err != nil {
+		return metrics{}, err
+	}
+	read, err := parseMetrics(resp.Body)
+	if err != nil {
+		return metrics{}, err
+	}
+	if _, given := read.values[lastSeenMetric]; !given {
+		return metrics{}, fmt.Errorf("no %s in it: is this a kubelet's /metrics?", lastSeenMetric)
+	}
+	return read, nil
+}
 
 // prefixes are what the lines of interest begin with. To parse MBs of metrics every few
 // seconds would be the largest cost of plegd. Without its TYPE line each sample is untyped.
