@@ -21,6 +21,7 @@ func leadsTo(places ...string) func(string) bool {
 // count; else the only one that stands still does. It is the process itself where no other one
 // holds it.
 func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(string) bool,
+
 	keep func(proc.FDInfo) bool) wait {
 	pids, err := proc.Holders(ctx, f.procfs, func(pid, fd int, place string) bool {
 		return leads(place) && (keep == nil || keep(proc.ReadFDInfo(f.procfs, pid, fd)))
@@ -71,23 +72,6 @@ func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 // without returns the pids for which drop is false.
 func without(pids []int, drop func(pid int) bool) []int {
 	return slices.DeleteFunc(slices.Clone(pids), drop)
-}
-
-// connectWait follows a thread in connect(2).
-func (f *waiting) connectWait(ctx context.Context, t thread) {
-	inode, _ := proc.SocketInode(f.fd(t.call.FD()))
-	c, internet := f.last.sockets[inode]
-	text := fmt.Sprintf("thread %d connects to ", t.PID)
-	switch {
-	case !internet:
-		f.acceptWait(ctx, text+"a full queue", 0)
-	case c.remote:
-		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + " on another node, which does not answer"})
-	case c.listener != 0:
-		f.peerWait(ctx, c.listener, c.text(), text+c.name+", where it is not accepted")
-	default:
-		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", where nothing accepts it"})
-	}
 }
 
 // greediestClient is the wait of a process that has used up its descriptors, if half of them are

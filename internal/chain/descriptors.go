@@ -1,0 +1,166 @@
+package chain
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
+)
+
+// target is what a descriptor leads leads, as far as it matters for a read or write.
+type target int
+
+const (
+	otherTarget target = iota
+	unreadable
+	pipe
+	terminal
+	knownSocket
+	otherSocket // neither unix, TCP nor UDP, or not connected
+	requests    // of a FUSE or another server, which waits for the next one
+)
+
+// targetOf classifies what the descriptor of a thread's system call leads to.
+func (f *waiting) targetOf(t thread, leads string) target {
+	inode, socket := proc.SocketInode(leads)
+	_, known := f.last.sockets[inode]
+	switch {
+	case leads == "":
+		return unreadable
+	case strings.HasPrefix(leads, "pipe:["), strings.HasPrefix(leads, "/") && strings.Contains(t.channel, "pipe_"):
+		return pipe
+	case strings.HasPrefix(leads, terminals):
+		return terminal
+	case socket && known:
+		return knownSocket
+	case socket:
+		return otherSocket
+	case leads == "/dev/fuse", strings.HasPrefix(leads, "anon_inode:"):
+		return requests
+	}
+	return otherTarget
+}
+
+// descriptorWait follows a thread that sleeps in a read or write. A read is certain to be a
+// wait for the other end only in a process of one thread: others may have one that reads.
+func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
+	leads := f.fd(t.call.FD())
+	text := fmt.Sprintf("thread %d reads from ", t.PID)
+	if writes {
+		text = fmt.Sprintf("thread %d writes to ", t.PID)
+	}
+	certain := writes || len(f.last.threads) == 1
+	kind := f.targetOf(t, leads)
+	switch {
+	case kind == unreadable:
+	case kind == pipe && certain:
+		f.pipeWait(ctx, leads, text, writes)
+	case kind == pipe:
+		f.doubt("%sa pipe", text)
+	case kind == terminal && writes:
+		f.terminalWait(ctx, leads, text)
+	case kind == knownSocket:
+		f.socketWait(ctx, leads, text, certain)
+	case kind == otherSocket && writes && t.kind() == wchan.Receiver:
+		f.datagramWait(ctx, text)
+	case kind == otherSocket:
+		f.doubt("%sa socket that is neither unix, TCP nor UDP, or not connected", text)
+	case kind == requests && !writes:
+		f.calls["read of "+leads]++
+	case writes && !t.call.IsIdle(t.channel):
+		f.kernel = append(f.kernel, kernelWait(t))
+	default:
+		f.doubt("%s%s", text, leads)
+	}
+}
+
+// datagramWait adds the process that does not receive the datagrams of a socket which is not
+// connected: that of the only socket of the node with datagrams that wait.
+func (f *waiting) datagramWait(ctx context.Context, text string) {
+	var full []proc.Socket
+	err := proc.EachSocket(ctx, 1<<closed|1<<proc.Established, func(s proc.Socket) {
+		if s.Kind == unix.SOCK_DGRAM && s.RQueue > 0 && s.Name != "" && !proc.IsLogSocket(s.Name) {
+			full = append(full, s)
+		}
+	})
+	f.unseenIf("the datagram sockets", err)
+	if len(full) == 1 {
+		name := "socket " + full[0].Name
+		f.peerWait(ctx, full[0].Inode, name, text+name+", whose datagrams are not received")
+		return
+	}
+	f.add(wait{
+		key: "datagrams", state: facts.LinkPeer, evidence: text + "a socket with too many datagrams",
+		unknown: fmt.Sprintf("datagrams wait at %d sockets, and the one of its own cannot be seen", len(full)),
+	})
+}
+
+// socketWait adds the other end of the socket that a thread reads from or writes to.
+func (f *waiting) socketWait(ctx context.Context, leads, text string, certain bool) {
+	inode, _ := proc.SocketInode(leads)
+	c := f.last.sockets[inode]
+	switch {
+	case c.remote && certain:
+		f.add(wait{key: leads, state: facts.LinkPeer, evidence: text + c.text() + ", on another node"})
+	case !certain || c.peer == 0: // without a peer it is not accepted yet, or closed
+		f.doubt("%s%s", text, c.text())
+	default:
+		f.peerWait(ctx, c.peer, c.text(), text+c.text())
+	}
+}
+
+// pipeWait adds the process at the other end of a pipe.
+func (f *waiting) pipeWait(ctx context.Context, leads, text string, writes bool) {
+	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}
+	out = f.heldBy(ctx, out, "the pipe", leadsTo(leads), otherEnd(writes))
+	if out.next == f.pid { // it waits for itself
+		out.next = 0
+		out.state = facts.LinkAsleep
+		out.evidence += ", of which only it holds the other end"
+	}
+	f.add(out)
+}
+
+// otherEnd reports whether a descriptor is the other end of a pipe that a process writes to, or
+// reads from.
+func otherEnd(writes bool) func(proc.FDInfo) bool {
+	return func(info proc.FDInfo) bool {
+		mode := info.Flags & unix.O_ACCMODE
+		return mode == unix.O_RDWR || writes == (mode == unix.O_RDONLY)
+	}
+}
+
+// terminals is the directory of pseudo terminals.
+const terminals = "/dev/pts/"
+
+// terminalWait adds the process that is to read what is written to a pseudo terminal.
+func (f *waiting) terminalWait(ctx context.Context, leads, text string) {
+	number := strings.TrimPrefix(leads, terminals)
+	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}
+	f.add(f.heldBy(ctx, out, leads, leadsTo("/dev/ptmx", "/dev/pts/ptmx"), func(info proc.FDInfo) bool {
+		return strconv.Itoa(info.Terminal) == number
+	}))
+}
+
+// connectWait follows a thread in connect(2).
+func (f *waiting) connectWait(ctx context.Context, t thread) {
+	inode, _ := proc.SocketInode(f.fd(t.call.FD()))
+	c, internet := f.last.sockets[inode]
+	text := fmt.Sprintf("thread %d connects to ", t.PID)
+	switch {
+	case !internet:
+		f.acceptWait(ctx, text+"a full queue", 0)
+	case c.remote:
+		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + " on another node, which does not answer"})
+	case c.listener != 0:
+		f.peerWait(ctx, c.listener, c.text(), text+c.name+", where it is not accepted")
+	default:
+		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", where nothing accepts it"})
+	}
+}
