@@ -16,15 +16,8 @@ import (
 	"github.com/plegd/plegd/internal/wchan"
 )
 
-const (
-	// busyShare is the share of a CPU from which a process is running.
-	busyShare = 0.5
-	// quotaWindow is the time over which a quota is read: more than its longest period.
-	quotaWindow = 1100 * time.Millisecond
-	// nearLimit is the share of a memory limit from which it may hold tasks up: what is asked
-	// for at once counts, up to 64 pages (MEMCG_CHARGE_BATCH).
-	nearLimit = 0.75
-)
+// busyShare is the share of a CPU from which a process is running.
+const busyShare = 0.5
 
 // add adds a wait, unless it is known.
 func (f *waiting) add(w wait) {
@@ -273,63 +266,4 @@ func (f *waiting) asleepText() string {
 		text += " (" + strings.Join(calls, ", ") + ")"
 	}
 	return text + ", waiting for nothing outside of the process that can be seen"
-}
-
-// throttled is the wait of a process whose cgroup has a CPU quota that takes the CPU from
-// it most of the time; ok is false for any other process.
-func (f *waiting) throttled() (out wait, ok bool) {
-	tree, groups := f.cgroups(&f.unseen)
-	first := map[string]proc.CPUStat{}
-	for dir := range tree.Up(groups, "cpu") {
-		stat, ok := tree.CPUStat(dir)
-		if ok && tree.HasQuota(dir) {
-			first[dir] = stat
-		}
-	}
-	if len(first) == 0 {
-		return wait{}, false
-	}
-	time.Sleep(quotaWindow)
-	for dir, path := range tree.Up(groups, "cpu") { // the topmost comes last
-		earlier, known := first[dir]
-		later, _ := tree.CPUStat(dir)
-		periods := later.Periods - earlier.Periods
-		taken := later.Throttled - earlier.Throttled
-		if known && tree.HasQuota(dir) && taken > 0 && 2*taken >= periods {
-			out = cgroupWait(path, facts.LinkThrottled, "its CPU quota holds it up",
-				fmt.Sprintf("the quota took the CPU away in %d of %d periods", taken, periods))
-			ok = true
-		}
-	}
-	return out, ok
-}
-
-// memoryWait adds the wait of a thread held by a memory limit: of the levels the one that
-// is nearest to its limit.
-func (f *waiting) memoryWait(t thread) {
-	out := wait{
-		key: "memory", state: facts.LinkMemory, unknown: "no level of its cgroup that can be read is near its limit",
-		evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", t.PID, t.channel),
-	}
-	unread := ""
-	tree, groups := f.cgroups(&unread)
-	for _, files := range [][]string{
-		{"memory.usage_in_bytes", "memory.limit_in_bytes"}, {"memory.current", "memory.high", "memory.max"},
-	} {
-		u := tree.Fullest(groups, "memory", files[0], files[1:]...)
-		if u.Limit > 0 && float64(u.Used)/float64(u.Limit) >= nearLimit {
-			how := fmt.Sprintf("%d of %d bytes (%s)", u.Used, u.Limit, u.File)
-			out = cgroupWait(u.Path, facts.LinkMemory, out.evidence, how)
-		}
-	}
-	if out.unknown != "" && unread != "" {
-		out.unknown += " (" + unread + ")"
-	}
-	f.add(out)
-}
-
-// cgroupWait is that of a process that its cgroup holds up.
-func cgroupWait(path string, state facts.LinkState, evidence, how string) wait {
-	link := facts.Link{Kind: facts.KindCgroup, Name: path, State: state, Evidence: how}
-	return wait{key: "cgroup " + path, state: state, evidence: evidence, link: link}
 }

@@ -1,0 +1,99 @@
+package chain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
+)
+
+// leaseWait adds the holders of the leases that are to be given up, as of a file that is opened
+// or executed: those of the lock's file are not shown of a waiting thread.
+func (f *waiting) leaseWait(t thread) {
+	locks, err := proc.ReadLocks(f.procfs)
+	f.unseenIf("/proc/locks", err)
+	out := wait{state: facts.LinkLocked, evidence: fmt.Sprintf("thread %d waits for the lease of a file", t.PID)}
+	holders := map[int]bool{}
+	for _, lease := range locks {
+		if lease.Breaking && lease.PID > 0 {
+			holders[lease.PID] = true
+			out.next = lease.PID
+			out.evidence = fmt.Sprintf("thread %d waits for the lease of file %s, which pid %d has", t.PID, lease.File, lease.PID)
+		}
+	}
+	if len(holders) != 1 {
+		out.next = 0
+		out.key = "lease"
+		out.unknown = fmt.Sprintf("%d processes have leases that are to be given up", len(holders))
+	}
+	f.add(out)
+}
+
+// leaseLooks is how often a thread that runs in each tick is looked at: it may run just then.
+const leaseLooks = 5
+
+// polledLease adds the lease for which a process of one thread waits that has run meanwhile: until
+// a lease is given up for reading the kernel looks at it in each tick (__break_lease in
+// fs/locks.c). A child that cannot begin its program has one thread.
+func (f *waiting) polledLease() {
+	t := f.last.threads[f.pid]
+	if len(f.last.threads) != 1 || f.first.threads[f.pid].Schedstat == t.Schedstat {
+		return
+	}
+	for range leaseLooks {
+		f.place(&t)
+		if t.kind() == wchan.Lease {
+			f.leaseWait(t)
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// fileLocks adds the holders of the locks for which the process waits by /proc/locks. The
+// wait for a lock of an open file stands there without a process: threads show the file.
+func (f *waiting) fileLocks(ctx context.Context) {
+	locks, err := proc.ReadLocks(f.procfs)
+	f.unseenIf("/proc/locks", err)
+	waits := slices.DeleteFunc(locks, func(l proc.Lock) bool {
+		return !l.WaitsFor(f.pid) && (!l.Waiting || l.PID >= 0 || f.lockPath(l) == "")
+	})
+	p := cmp.Or(f.symptom.Locked, &facts.Process{})
+	polled := p.PID == f.pid && p.Lock != nil && p.Lock.HolderPID > 0
+	if polled && len(f.found)+len(waits) == 0 {
+		waits = append(waits, proc.Lock{File: p.Lock.File, Holder: p.Lock.HolderPID})
+	}
+	for _, l := range waits {
+		f.add(f.lockWait(ctx, l))
+	}
+}
+
+// lockPath returns the path of a lock's file where a thread shows it, else "".
+func (f *waiting) lockPath(l proc.Lock) string {
+	return f.lockPaths[l.File[strings.LastIndexByte(l.File, ':')+1:]]
+}
+
+// lockWait is the wait for a lock.
+func (f *waiting) lockWait(ctx context.Context, l proc.Lock) wait {
+	out := wait{
+		key: "lock " + l.File, state: facts.LinkLocked, next: l.Holder,
+		evidence: "waits for the lock of " + cmp.Or(f.lockPath(l), "file "+l.File),
+	}
+	if l.Holder == 0 {
+		// The descriptor shows a lock of an open file, which has no process.
+		isFile := func(leads string) bool { return strings.HasPrefix(leads, "/") }
+		out = f.heldBy(ctx, out, "the lock", isFile, func(info proc.FDInfo) bool {
+			return slices.ContainsFunc(info.Locks, func(h proc.Lock) bool { return h.File == l.File && !h.Waiting })
+		})
+	}
+	if out.next != 0 {
+		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
+	}
+	return out
+}

@@ -1,0 +1,176 @@
+package chain
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/wchan"
+)
+
+// fileWait adds the wait of a thread in the kernel for a file system: which file, on which
+// mount, and the process that serves it.
+func (f *waiting) fileWait(ctx context.Context, t thread) {
+	path, mount, known := f.mountOf(t)
+	switch {
+	case t.kind() == wchan.Exit:
+		f.add(kernelWait(t))
+	case path == "" && !known:
+		f.blocked = append(f.blocked, unknownFileWait(t))
+	case !known:
+		f.add(f.unmountedWait(t, path))
+	default:
+		f.add(f.mountWait(ctx, t, path, mount))
+	}
+}
+
+// unknownFileWait is that of a thread whose file is not known.
+func unknownFileWait(t thread) wait {
+	out := kernelWait(t)
+	if t.awaitsThaw() {
+		out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
+	}
+	return out
+}
+
+// unmountedWait is that of a thread for a file whose mount is not in the table of mounts.
+func (f *waiting) unmountedWait(t thread, path string) wait {
+	evidence := "its mount is not in the process's table of mounts"
+	if f.mountsErr != nil {
+		evidence = fmt.Sprintf("the process's table of mounts cannot be read: %v", f.mountsErr)
+	}
+	return wait{
+		key: "path " + path, state: facts.LinkBlocked, evidence: threadText(t, path),
+		link: facts.Link{Kind: facts.KindMount, Name: path, State: facts.LinkBlocked, Evidence: evidence},
+	}
+}
+
+// threadText describes where a thread waits, and for which path; "" where that is not known.
+func threadText(t thread, path string) string {
+	text := fmt.Sprintf("thread %d waits in %s", t.PID, t.channel)
+	if path != "" {
+		text += ", for " + path
+	}
+	return text
+}
+
+// mountWait is that of a thread for a file on a mount.
+func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount proc.Mount) wait {
+	text := fmt.Sprintf("%s on %s (%s)", mount.Type, mount.Source, mount.Device)
+	frozen := t.awaitsThaw() // that file system itself, and none below it
+	file, below, ok := f.backingOf(mount)
+	if ok && !frozen {
+		text = fmt.Sprintf("%s, whose file %s is on %s on %s (%s)", text, file, below.Type, below.Source, below.Device)
+		mount = below
+	}
+	out := wait{
+		key: "mount " + mount.Point, state: facts.LinkBlocked, evidence: threadText(t, path),
+		link: facts.Link{
+			Kind: facts.KindMount, Name: mount.Point, State: facts.LinkBlocked,
+			Fingerprint: mountFingerprint(mount.Type, mount.Source), Evidence: text,
+		},
+	}
+	switch {
+	case strings.HasPrefix(mount.Type, "fuse"):
+		return f.fuseWait(ctx, out, mount)
+	case wchan.HasServer(mount.Type):
+		out.link.Evidence += "; its server does not answer"
+	case frozen:
+		out.link.State = facts.LinkFrozen
+		out.link.Evidence += "; writes wait for it to be thawed (fsfreeze -u)"
+	default:
+		out.link.Evidence += f.ioLimit(mount)
+	}
+	return out
+}
+
+// fuseWait completes the wait for a FUSE mount with its server.
+func (f *waiting) fuseWait(ctx context.Context, out wait, mount proc.Mount) wait {
+	requests := f.fuseWaiting(mount)
+	if requests != "" {
+		out.link.Evidence += "; requests without an answer: " + requests
+	}
+	_, minor, _ := strings.Cut(mount.Device, ":")
+	// The connection is in the fdinfo of the server's descriptor, where the kernel shows it.
+	return f.heldBy(ctx, out, "this FUSE mount", leadsTo("/dev/fuse"), func(info proc.FDInfo) bool {
+		return info.FuseConnection == -1 || strconv.Itoa(info.FuseConnection) == minor
+	})
+}
+
+// backingOf returns the file of a mount's loop device, and the mount that the file is on.
+func (f *waiting) backingOf(mount proc.Mount) (file string, below proc.Mount, ok bool) {
+	device, isLoop := strings.CutPrefix(mount.Source, "/dev/loop")
+	if !isLoop {
+		return "", below, false
+	}
+	b, err := proc.ReadFile(f.sysfs, "block", "loop"+filepath.Base(device), "loop/backing_file")
+	if err != nil {
+		return "", below, false
+	}
+	file = strings.TrimSuffix(strings.TrimSpace(string(b)), " (deleted)")
+	below, ok = proc.MountOf(f.mounts, file)
+	return file, below, ok
+}
+
+// mountOf returns the mount that a thread waits for: that of the descriptor of its
+// system call, else the only one whose server it may wait for.
+func (f *waiting) mountOf(t thread) (path string, mount proc.Mount, ok bool) {
+	if f.mounts == nil && f.mountsErr == nil {
+		f.mounts, f.mountsErr = f.table.Mounts(context.Background(), f.pid)
+	}
+	fd := t.call.FD()
+	if t.call.File != "" && fd >= 0 {
+		path = strings.TrimSuffix(f.fd(fd), " (deleted)")
+	}
+	if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, terminals) {
+		id := proc.ReadFDInfo(f.procfs, f.pid, fd).MountID
+		i := slices.IndexFunc(f.mounts, func(m proc.Mount) bool { return id != 0 && m.ID == id })
+		if i < 0 {
+			return path, mount, false // it is detached, as by umount -l
+		}
+		return path, f.mounts[i], true
+	}
+	mount, ok = f.onlyMount(wchan.Of(t.channel))
+	return "", mount, ok
+}
+
+// onlyMount returns the mount for whose server a class of threads waits, if just one device has such and
+// it may owe an answer.
+func (f *waiting) onlyMount(class wchan.Class) (mount proc.Mount, ok bool) {
+	devices := map[string]bool{}
+	for _, m := range f.mounts {
+		if class.IsOf(m.Type) && f.fuseWaiting(m) != "0" {
+			mount = m
+			devices[m.Device] = true
+		}
+	}
+	return mount, len(devices) == 1
+}
+
+// fuseWaiting is how many requests of a FUSE mount have no answer, "" where that is not
+// known or the mount is another one: the minor number of a mount without a device is its own.
+func (f *waiting) fuseWaiting(m proc.Mount) string {
+	_, minor, _ := strings.Cut(m.Device, ":")
+	b, _ := proc.ReadFile(f.sysfs, "fs/fuse/connections", minor, "waiting")
+	return strings.TrimSpace(string(b))
+}
+
+// mountFingerprint returns the file system's type, and for a network file system a
+// hash of its server. source is that of mountinfo: "server:/path" or "//server/path".
+func mountFingerprint(fsType, source string) string {
+	word := facts.FingerprintWord(fsType)
+	if server := serverOf.FindString(source); server != "" {
+		sum := sha256.Sum256([]byte(server))
+		word += fmt.Sprintf(":%x", sum[:4])
+	}
+	return word
+}
+
+var serverOf = regexp.MustCompile(`^(//[^/]+|.*?:/)`)
