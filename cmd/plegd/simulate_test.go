@@ -97,7 +97,7 @@ func TestSimulate(t *testing.T) {
 			t.Errorf("%q: exit %d, %q, %q", tt.args, got, out, errs)
 		}
 		if tt.said != "" {
-			check.Equal(t, <-said, tt.said, "what it says")
+			check.Equal(t, <-said, tt.said, "its output")
 			tt.then()
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/plegd/plegd/internal/wchan"
 )
 
-// target is what a descriptor leads leads, as far as it matters for a read or write.
+// target is the kind of file behind a descriptor, as far as it matters for a read or write.
 type target int
 
 const (
@@ -139,7 +139,7 @@ func otherEnd(writes bool) func(proc.FDInfo) bool {
 // terminals is the directory of pseudo terminals.
 const terminals = "/dev/pts/"
 
-// terminalWait adds the process that is to read what is written to a pseudo terminal.
+// terminalWait adds the process that should read the output of a pseudo terminal.
 func (f *waiting) terminalWait(ctx context.Context, leads, text string) {
 	number := strings.TrimPrefix(leads, terminals)
 	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}

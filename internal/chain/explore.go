@@ -34,7 +34,7 @@ type Symptom struct {
 	Pod func(id string) string
 }
 
-// Explore goes once from a symptom to its culprit, and returns the known part of the chain.
+// Explore follows a symptom to its culprit once, and returns the known part of the chain.
 // It is called repeatedly for as long as the symptom lasts.
 func (e *Explorer) Explore(ctx context.Context, s Symptom) facts.Chain {
 	if !e.symptom.isSame(s) {
@@ -63,7 +63,7 @@ func (s Symptom) isSame(newest Symptom) bool {
 // isGeneral reports whether the call is about neither a sandbox nor a container.
 func (s Symptom) isGeneral() bool { return s.Operation == cri.OpStatus }
 
-// reset forgets what was found about the symptom before.
+// reset drops the findings about the previous symptom.
 func (e *Explorer) reset() {
 	e.sweep = sweep{}
 	e.begins = bounded.Since[string]{}

@@ -40,7 +40,7 @@ type waiting struct {
 	doubts    []string          // those that may as well be of idle threads
 	calls     map[string]int    // the idle threads, by their system call
 	lockPaths map[string]string // in whose fcntl(2) or flock(2) threads sleep, by inode
-	unread    string            // what it leaves unread, "" for nothing
+	unread    string            // describes bytes that it does not read, "" if there are none
 }
 
 // look returns two looks at a process; ok is false when it has ended.
@@ -63,7 +63,7 @@ func (f *waiting) read(ctx context.Context, l *look) bool {
 	for _, t := range all {
 		l.threads[t.PID] = thread{Thread: t}
 	}
-	if !f.isHeld(l) { // what holds it up is known without them
+	if !f.isHeld(l) { // the cause is known without them
 		l.sockets = f.connections(ctx)
 	}
 	return ctx.Err() == nil && len(l.threads) > 0

@@ -103,7 +103,7 @@ func (e *Explorer) follow(ctx context.Context, c *facts.Chain, pid int) {
 }
 
 // step appends the link of a process, and that of a mount or another thing that it waits for.
-// What it returns leads on only if the chain does.
+// The wait that it returns has a next process only if the chain continues.
 func (e *Explorer) step(ctx context.Context, c *facts.Chain, p proc.Process, first bool) wait {
 	limited, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()

@@ -195,7 +195,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-// FuzzPlugins: no answer makes the decoder fail, and what it returns is bounded.
+// FuzzPlugins: no answer makes the decoder fail, and its result is bounded.
 func FuzzPlugins(f *testing.F) {
 	f.Add(pluginMessage(Plugin{Type: "a", ID: "cri", Err: "x"}))
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01})

@@ -48,7 +48,7 @@ func AskVersion(ctx context.Context, conn net.Conn, limit time.Duration, observe
 	e.frames.SetMaxReadFrameSize(maxFreshFrame)
 	e.frames.MaxHeaderListSize = maxFreshAnswer
 	e.frames.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil) // the size that a server assumes
-	// A server of another protocol answers the first bytes and closes: what it says counts.
+	// A server of another protocol answers the first bytes and closes: its answer counts.
 	_, _ = conn.Write(versionRequest())
 	err := e.readSettings()
 	if err != nil {

@@ -52,7 +52,7 @@ func entry(num protowire.Number, key, value string) []byte {
 
 func join(parts ...[]byte) []byte { return slices.Concat(parts...) }
 
-// oddItems are encodings of one item, by what is odd about them. first is the
+// oddItems are unusual encodings of one item, by their difference. first is the
 // number of the item's first map, trailing that of the text behind the maps.
 func oddItems(item []byte, first, trailing protowire.Number) map[string][]byte {
 	fields, _ := fieldsOf(item)
@@ -109,7 +109,7 @@ func oddItems(item []byte, first, trailing protowire.Number) map[string][]byte {
 	}
 }
 
-// oddLists are list answers, by what is odd about them.
+// oddLists are unusual list answers, by their difference.
 func oddLists(item []byte, odd map[string][]byte) map[string][]byte {
 	lists := map[string][]byte{
 		"empty":                 {},

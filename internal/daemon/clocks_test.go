@@ -78,7 +78,7 @@ func watchLogged(t *testing.T, rt *fakeruntime.Runtime, change func(*Config), lo
 	t.Cleanup(func() {
 		w.stop()
 		rt.Stop()
-		time.Sleep(time.Second) // what plegd has abandoned ends in its time
+		time.Sleep(time.Second) // abandoned calls end meanwhile
 	})
 	return w
 }

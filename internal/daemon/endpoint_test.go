@@ -143,7 +143,7 @@ func containerdWithout(t *testing.T, failure string) (socket string, calls *atom
 }
 
 // TestAskPlugin: containerd is asked once in a while for the error of its CRI plugin while it
-// answers Unimplemented, and what it said is over with any other answer.
+// answers Unimplemented, and any other answer drops that error.
 func TestAskPlugin(t *testing.T) {
 	socket, calls := containerdWithout(t, `failed to find snapshotter "nydus"`)
 	client := cri.New(cri.Options{Path: socket})

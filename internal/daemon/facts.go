@@ -66,7 +66,7 @@ func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 // sightTimeout limits a look at a process: the judge waits for it.
 const sightTimeout = 100 * time.Millisecond
 
-// sighting returns what is seen of a process.
+// sighting returns the present state of a process.
 func (d *Daemon) sighting(pid int) incident.Sighting {
 	p, err := d.sights.Do(context.Background(), sightTimeout, func(context.Context) (proc.Process, error) {
 		return proc.ReadStat(d.cfg.ProcFS, pid)

@@ -38,7 +38,7 @@ type history struct {
 	samples []facts.Snapshot
 }
 
-// TestHistories: whatever has happened, 60 s after the last disturbance the verdict is healthy and has no window, and
+// TestHistories: in any history, 60 s after the last disturbance the verdict is healthy and has no window, and
 // the model was never certain of NotReady while the API showed Ready.
 func TestHistories(t *testing.T) {
 	for seed := range *historySeeds {

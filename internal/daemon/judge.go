@@ -34,7 +34,7 @@ const (
 	// moment ago say nothing about the runtime.
 	wakeTimeout = 3 * time.Second
 	// isolatedAfter is the least time between two gaps of which the second one is a pause.
-	// Gaps in quick succession are a node that starves plegd: there the verdict must go on.
+	// Gaps in quick succession are a node that starves plegd: there the verdict must still change.
 	isolatedAfter = 30 * time.Second
 	// statusEvery is the most time between two messages to systemd.
 	statusEvery = 5 * time.Second

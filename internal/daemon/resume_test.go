@@ -128,7 +128,7 @@ func restartsWithin(t *testing.T, fault string, from, by float64) {
 }
 
 // TestEventedKubelet: a kubelet that relies on events relists when it starts and each 300 s, with a threshold of 10 min,
-// whatever plegd does. plegd predicts a list that hangs by that, and is certain of nothing before its own rule fails.
+// independent of plegd. plegd predicts a list that hangs by that, and is certain of nothing before its own rule fails.
 func TestEventedKubelet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		procfs := t.TempDir()

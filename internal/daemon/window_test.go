@@ -195,7 +195,7 @@ func (r *windowRun) since(times ...time.Time) (out []string) {
 	return out
 }
 
-// noContradiction: what is certain is what the API shows.
+// noContradiction: a certain prediction equals the state in the API.
 func (r *windowRun) noContradiction() {
 	for _, s := range r.samples {
 		if text := contradiction(r.api, &s); text != "" {
@@ -268,7 +268,7 @@ func (r *windowRun) exact() {
 	if d := api[0].Sub(r.began).Seconds(); d < r.from || d > r.by {
 		t.Errorf("NotReady after %.1f s, a real kubelet after %g to %g: %s", d, r.from, r.by, text)
 	}
-	widest := 12*time.Second + 500*time.Millisecond // what plegd promises
+	widest := 12*time.Second + 500*time.Millisecond // the documented width
 	if from.Sub(r.began) > 3*time.Minute+10*time.Second {
 		widest += 150 * time.Millisecond // the jitter of a second update
 	}

@@ -236,8 +236,8 @@ func TestShimFrozenWithRuntime(t *testing.T) {
 	}
 }
 
-// TestShimAwaitsExec: a shim in D that waits until its child has begun another program is not the
-// one that is stuck.
+// TestShimAwaitsExec: a shim in D that waits until its child has begun another program is not
+// stuck itself.
 func TestShimAwaitsExec(t *testing.T) {
 	const socket = "/run/containerd/containerd.sock"
 	for channel, want := range map[string]bool{"wait_for_vfork_done": false, "kernel_clone": false, "rpc_wait_bit_killable": true, "": true} {

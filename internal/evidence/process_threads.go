@@ -135,7 +135,7 @@ func (t *threads) rates(sum threadSum, v *facts.Process) {
 	v.DelayPerRun = time.Duration((sum.Delay - first.Delay) / max(sum.Slices-first.Slices, 1))
 }
 
-// nextThread continues what is known of a thread with a new sample.
+// nextThread continues the history of a thread with a new sample.
 func nextThread(sample proc.Thread, last thread, at time.Time) thread {
 	next := thread{Thread: sample, since: at}
 	if last.Start == sample.Start {

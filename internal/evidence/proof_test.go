@@ -45,7 +45,7 @@ func TestShimProof(t *testing.T) {
 	}
 }
 
-// TestPeerIsReused: the number of a process that has ended is not believed, whatever has it now.
+// TestPeerIsReused: the number of a process that has ended is not believed, even if another process has it now.
 func TestPeerIsReused(t *testing.T) {
 	dialed := time.Now().Add(-time.Minute)
 	for name, tt := range map[string]struct {
@@ -124,7 +124,7 @@ func TestLocksInCalm(t *testing.T) {
 	})
 }
 
-// unreadBy samples a source and returns what it could not read.
+// unreadBy samples a source and returns the parts that could not be read.
 func unreadBy[T any](t *testing.T, w *Watch[T]) map[string]string {
 	t.Helper()
 	w.sample(t.Context(), func() {})

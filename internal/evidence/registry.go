@@ -171,8 +171,8 @@ func (r *Registry) PID() int { return r.hops[0].process.PID() }
 // KubeletProcess returns the node's kubelet, nil while none is known.
 func (r *Registry) KubeletProcess() *facts.KubeletProcess { return r.kubelet.Value() }
 
-// PIDs returns the processes that calls pass through, the runtime's first, 0 for one that is not
-// known: they keep containers' data.
+// PIDs returns the processes that calls pass through, the runtime's first, 0 for an unknown
+// one: they keep containers' data.
 func (r *Registry) PIDs() []int {
 	var out []int
 	for _, h := range r.hops {

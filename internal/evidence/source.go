@@ -216,7 +216,7 @@ const patience = 20 * time.Millisecond
 const tick = time.Second
 
 // Pulse returns a channel that is closed at the daemon's next burst of work, about once a
-// second in the steady state: what is periodic works then, so that the process wakes up once.
+// second in the steady state: periodic work runs then, so that the process wakes up once.
 // It is nil where nothing else is periodic.
 type Pulse func() <-chan struct{}
 

@@ -97,7 +97,7 @@ type Active struct {
 	Evidence []string      `json:"evidence"`     // short facts with numbers
 }
 
-// ActiveReason returns an active reason, nil for one that is not.
+// ActiveReason returns an active reason, nil if it is not active.
 func (v *Verdict) ActiveReason(id string) *Active {
 	if v == nil {
 		return nil

@@ -52,7 +52,7 @@ var settings = []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
 // silence is how long nothing must come for it to count as silence.
 const silence = 300 * time.Millisecond
 
-// socketFaults are the faults of the socket with a client's view: what comes, whether the
+// socketFaults are the faults of the socket with a client's view: the answer, whether the
 // connection is closed, and the same once the fault has ended.
 var socketFaults = []struct {
 	spec   string

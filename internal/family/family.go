@@ -2,7 +2,7 @@
 // own process. A name alone proves nothing: each classification rests on the proofs of
 // proc.Identity, and an answer says which proof failed or could not be had.
 //
-// What it needs of the node it has from internal/proc.
+// It reads the node through internal/proc only.
 package family
 
 import (

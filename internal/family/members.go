@@ -147,8 +147,8 @@ func (m *Members) Orphan(ctx context.Context, p proc.Process) Answer {
 	return m.prove(ctx, p, 1, belongs)
 }
 
-// prove returns the answer for a process and its owner, as it was given before; it is asked again where
-// what it needs could not be read. Pid 1 stands for an owner that is not known or has ended.
+// prove returns the answer for a process and its owner, and keeps it unless a proof could not be read.
+// Pid 1 stands for an owner that is not known or has ended.
 func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func(p, owner proc.Identity) Answer) Answer {
 	question := claim{process: p.ID(), comm: p.Comm, owner: owner}
 	answer, found := m.answers[question]

@@ -64,7 +64,7 @@ func TestLeft(t *testing.T) {
 	shim, err := table.Alive(os.Getpid())
 	must.Do(t, err)
 	shim.Comm = "containerd-shim"
-	shim.Start -= 2 * setup // older than what it starts with
+	shim.Start -= 2 * setup // older than its helpers
 	for name, tt := range map[string]struct {
 		program string
 		output  *os.File

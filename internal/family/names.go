@@ -62,7 +62,7 @@ func ShimID(p proc.Process, args []string) string {
 const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
 
 // IsShimCommand reports whether the arguments of a shim are those of a command that ends soon:
-// it starts the shim, or deletes what is left of one.
+// it starts the shim, or deletes the rest of an ended one.
 func IsShimCommand(args []string) bool {
 	if len(args) == 0 {
 		return false

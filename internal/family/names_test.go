@@ -30,7 +30,7 @@ func TestEndsSoon(t *testing.T) {
 		"a shim's logger":             {"logger", old + 5, shim, []string{"/usr/bin/logger"}, false},
 		"a shim":                      {"containerd-shim", young, runtime, nil, false},
 		"a shim that is started":      {"containerd-shim", young, runtime, []string{"containerd-shim-runc-v2", "-id", "x", "start"}, true},
-		"what is left of a shim":      {"containerd-shim", young, shim, []string{"containerd-shim-runc-v2", "-id", "x", "delete"}, true},
+		"the cleanup after a shim":    {"containerd-shim", young, shim, []string{"containerd-shim-runc-v2", "-id", "x", "delete"}, true},
 		"a child without a program":   {"containerd", young, runtime, []string{"containerd"}, true},
 		"a container yet to start":    {"runc:[2:INIT]", young, shim, nil, false},
 		"a decompressor":              {"unpigz", young, runtime, []string{"unpigz", "-d", "-c"}, false},

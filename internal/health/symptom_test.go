@@ -120,7 +120,7 @@ func TestWordsOfTheNode(t *testing.T) {
 		want               string // "" where the step is left out
 	}{
 		"a live runtime":              {hop: facts.Hop{Process: process("", true)}, path: socket, step: "kill -CONT {pid}; ss {socket}", want: "kill -CONT 4711; ss " + socket},
-		"one that is gone":            {hop: facts.Hop{Process: process("", false)}, path: socket, step: "kill -CONT {pid}"},
+		"an ended runtime":            {hop: facts.Hop{Process: process("", false)}, path: socket, step: "kill -CONT {pid}"},
 		"the unit by the cgroup":      {hop: facts.Hop{Process: process("", true), Cgroup: &facts.Cgroup{Path: "/system.slice/k3s.service/containerd"}}, path: socket, step: "{unit}", want: "k3s"},
 		"the unit that last ran it":   {hop: facts.Hop{Process: process("rke2-server.service", false)}, path: "/run/k3s/containerd/containerd.sock", step: "{unit}", want: "rke2-server"},
 		"no service runs it":          {hop: facts.Hop{Process: process("", true), Cgroup: &facts.Cgroup{Path: "/user.slice"}}, path: socket, step: "{unit}"},

@@ -30,7 +30,7 @@ func TestTransitions(t *testing.T) {
 }
 
 // TestFlakyStatus: a Status that fails every second time for plegd may fail each time for a kubelet whose calls
-// alternate with plegd's. That opens a window, and no more; it ends with the failures. One failure opens none.
+// alternate with plegd's. That only opens a window; it ends with the failures. One failure opens none.
 func TestFlakyStatus(t *testing.T) {
 	const period = 5 * time.Second
 	for name, tt := range map[string]struct {

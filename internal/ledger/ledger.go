@@ -83,8 +83,8 @@ type Ledger struct {
 	ages   atomic.Pointer[map[string]time.Time]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
-	passed   bool // the first pass has ended: what is found from now on is new
-	// unread is what the pass under way could not read: an obligation may be missing for it.
+	passed   bool // the first pass has ended: later findings are new
+	// unread are the parts that the pass under way could not read: an obligation may be missing for them.
 	unread proc.Unread
 }
 
@@ -98,7 +98,7 @@ type identity struct {
 // String is the key of Ages.
 func (id identity) String() string { return fmt.Sprintf("%s %d %d", id.kind, id.id, id.pid) }
 
-// kind is what is owed.
+// kind is the kind of an obligation.
 type kind string
 
 const (
@@ -172,8 +172,8 @@ func (l *Ledger) next() time.Duration {
 	return Interval
 }
 
-// isUrgent reports whether something is owed to the runtime. What is merely unread at the moment of
-// a pass, as often on a busy node, is not.
+// isUrgent reports whether something is owed to the runtime. Data that is merely unread at the moment
+// of a pass, as often on a busy node, does not count.
 func (l *Ledger) isUrgent() bool {
 	for _, o := range l.owed {
 		if o.waiter != 0 && o.debtor != 0 {

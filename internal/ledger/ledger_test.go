@@ -66,7 +66,7 @@ func node(t *testing.T, processes []process) string {
 }
 
 // TestKilled: a killed process that does not end is found after 10 s, with the member of its PID
-// namespace for which it waits; one that is in D and has not been killed, and one of no container, is not.
+// namespace for which it waits; a process in D that was not killed, and one of no container, is not.
 func TestKilled(t *testing.T) {
 	const kill, none = "0000000000000100", "0000000000000000"
 	for _, tt := range []struct {

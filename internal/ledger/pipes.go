@@ -12,8 +12,8 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// standardFDs are the descriptors that a process is started with: what is behind them is not the
-// runtime's to end.
+// standardFDs are the descriptors that a process is started with: the runtime does not own the
+// other end of their pipes.
 const standardFDs = 3
 
 // pipes notes the pipes that the runtime, or a hop behind it, reads and that only strangers keep
@@ -90,7 +90,7 @@ func (p *pass) resolvePipes(ctx context.Context, due map[string]*obligation) {
 		return false // it may have several of them
 	})
 	for name, o := range due {
-		if len(writers[name]) == 0 && err != nil { // who has it cannot be seen
+		if len(writers[name]) == 0 && err != nil { // its holder cannot be seen
 			p.unread.Add(holdersOfPipes, err)
 			continue
 		}

@@ -72,8 +72,8 @@ func (p *pass) keepSocket(what kind, s proc.Socket) *obligation {
 	return p.keep(obligation{identity: identity{kind: what, id: s.Cookie}, amount: s.RQueue, socket: s})
 }
 
-// resolveUnread finds who has sent what is not read, and who does not read it. A server waits
-// for a client that reads late only when no more can be sent.
+// resolveUnread finds the sender of unread bytes and the process that does not read them. A server
+// waits for a client that reads late only when the buffer is full.
 func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Socket, owners *owners) {
 	if proc.IsLogSocket(sender.Name) || proc.IsLogSocket(o.socket.Name) {
 		return
@@ -169,7 +169,7 @@ func (f *owners) holder(ctx context.Context, inode uint32) int {
 	return 0
 }
 
-// read brings what is open up to date.
+// read updates the open descriptors of each process.
 func (f *owners) read(ctx context.Context) {
 	known := f.opened
 	f.opened = map[proc.ID]descriptors{}
@@ -195,7 +195,7 @@ func (f *owners) read(ctx context.Context) {
 	}
 }
 
-// readSockets returns the sockets of a process; part is what is missing where they cannot be read.
+// readSockets returns the sockets of a process; part names them where they cannot be read.
 func (f *owners) readSockets(pid int, part string) descriptors {
 	inodes, err := proc.SocketInodes(f.Table.ProcFS, pid)
 	f.unread.Add(part, err)

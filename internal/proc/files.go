@@ -8,13 +8,13 @@ import (
 )
 
 // Files reads the files of cgroups and others with numbers. A value that could not be read looks like
-// one that is not there, so each such failure is reported with its part: the files of a
+// an absent one, so each such failure is reported with its part: the files of a
 // controller ("memory files"), or one file.
 type Files struct {
 	unread func(part string, err error) // nil for nobody
 }
 
-// NewFiles returns a reader that reports what it could not read, absence too.
+// NewFiles returns a reader that reports each part it could not read, absent ones too.
 func NewFiles(unread func(part string, err error)) Files { return Files{unread: unread} }
 
 // Text returns the content of a file, "" where it could not be read.

@@ -116,7 +116,7 @@ func (id *Identity) IsRoot() bool {
 }
 
 // OwnerOf returns the owner of the directory of a process, by one system call: its user, or root
-// where its memory is hidden; 0 of one that is gone. It disproves and proves nothing.
+// where its memory is hidden; 0 if it has ended. It disproves and proves nothing.
 func OwnerOf(procfs string, pid int) uint32 {
 	var st unix.Stat_t
 	_ = unix.Stat(Path(procfs, pid, ""), &st)

@@ -82,7 +82,7 @@ func readMounts(ctx context.Context, path string, limit int) ([]Mount, error) {
 }
 
 // appendMounts decodes the whole lines at the beginning of b, and the last one too where it is
-// the end of the file. It returns what is left.
+// the end of the file. It returns the rest of b.
 func appendMounts(mounts []Mount, b []byte, atEnd bool) ([]Mount, []byte) {
 	for len(b) > 0 {
 		line, rest, whole := bytes.Cut(b, []byte("\n"))

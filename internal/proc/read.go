@@ -14,8 +14,8 @@ import (
 // Outcome is why a read of the node has no value. It is an error, so that errors.Is finds it.
 type Outcome string
 
-// The outcomes. A rule that needs what was not read reports the outcome, and never that there
-// is none; Absent alone says so.
+// The outcomes. A rule that needs a value which was not read reports the outcome. Only Absent means
+// that there is none.
 const (
 	Absent   Outcome = "not there"
 	Denied   Outcome = "denied"

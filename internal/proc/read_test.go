@@ -110,8 +110,8 @@ func TestMountsOfFullNode(t *testing.T) {
 	}
 }
 
-// TestFiles: a file that is there and cannot be read, or holds no value, is reported, and one that is
-// not there only as absent.
+// TestFiles: a file that is there and cannot be read, or holds no value, is reported, and a missing one
+// only as absent.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	evidencetest.WriteTree(t, dir, map[string]string{

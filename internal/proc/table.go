@@ -46,7 +46,7 @@ type Processes struct {
 	children map[int][]int
 }
 
-// copy returns the processes of a pass that goes on later.
+// copy returns the processes of a pass that continues later.
 func (p *Processes) copy(unread error) *Processes {
 	return &Processes{At: p.At, ByPID: maps.Clone(p.ByPID), Unread: unread, children: maps.Clone(p.children)}
 }

@@ -114,7 +114,7 @@ func TestArgsAfterExec(t *testing.T) {
 	}
 }
 
-// TestInterruptedPass: a pass whose context ends keeps what it has, and the next one continues it.
+// TestInterruptedPass: a pass whose context ends keeps its processes, and the next one continues it.
 func TestInterruptedPass(t *testing.T) {
 	const processes = 33_000
 	root, err := os.MkdirTemp("/dev/shm", "proc") //nolint:usetesting // so many files take seconds on a disk
@@ -217,7 +217,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// startEcho starts a program that writes what it reads, and ends it with the test.
+// startEcho starts a program that echoes its input, and ends it with the test.
 func startEcho(t *testing.T, cmd *exec.Cmd) (io.Writer, io.Reader) {
 	t.Helper()
 	in, err := cmd.StdinPipe()

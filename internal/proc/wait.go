@@ -66,7 +66,7 @@ var fileCalls = map[int]string{
 	unix.SYS_EXECVE: "execve", unix.SYS_EXECVEAT: "execveat", unix.SYS_FLOCK: "flock",
 }
 
-// reads are the calls of fileCalls in which a thread may wait for work, by what it reads from.
+// reads are the calls of fileCalls in which a thread may wait for work, depending on the file.
 var reads = map[int]bool{unix.SYS_READ: true, unix.SYS_READV: true, unix.SYS_PREAD64: true}
 
 // sends are other calls in which no thread waits for work.

@@ -111,14 +111,14 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // synctest's
 
 func stamp(t time.Time) string { return fmt.Sprintf("%.3f", t.Sub(epoch).Seconds()) }
 
-// world is a runtime that several may ask: what a call does depends on nothing but
-// what is asked for and when.
+// world is a runtime for several clients: the result of a call depends only on its
+// arguments and its time.
 type world struct {
 	t    testing.TB
 	mu   sync.Mutex
 	pods map[string]*worldPod
-	// slow is how long a call takes by its operation or the pod it is about, hangs
-	// until when it waits, fails what it fails with.
+	// slow is the duration of a call by its operation or its pod, hangs ends its wait,
+	// fails makes it fail.
 	slow  map[string]time.Duration
 	hangs map[string]chan struct{}
 	fails map[string]bool

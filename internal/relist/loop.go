@@ -141,7 +141,7 @@ func (l *Loop) wait(ctx context.Context) {
 	}
 }
 
-// takeRequests returns what has been requested since the last call, and forgets it.
+// takeRequests returns the requests since the last call, and clears them.
 func (l *Loop) takeRequests() (asked bool, hints []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -143,7 +143,7 @@ func changePods(r *rand.Rand, w *world, pick string, number int) {
 	}
 }
 
-// disturb makes calls slow or fail, or ends that. It returns what is to hang, for
+// disturb makes calls slow or fail, or ends that. It returns the call that is to hang, for
 // most seconds at most.
 func disturb(r *rand.Rand, w *world, pick string) (key string, most int) {
 	key = []string{

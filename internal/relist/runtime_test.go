@@ -87,8 +87,8 @@ func TestWithARuntime(t *testing.T) {
 	})
 }
 
-// TestRuntimeRestart: the relist after the runtime's return succeeds, and what
-// it shows is compared with what was before.
+// TestRuntimeRestart: the relist after the runtime's return succeeds, and its
+// pods are compared with the earlier ones.
 func TestRuntimeRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := fakeruntime.New(fakeruntime.Options{})

@@ -55,7 +55,7 @@ func (f *Found) Report() (*Report, error) {
 	return Analyse(dump), nil
 }
 
-// program is what is known of a runtime that writes dumps.
+// program describes a runtime that writes dumps.
 type program struct {
 	// page is where it serves a dump, on a socket for which serves is true.
 	page   string

@@ -76,7 +76,7 @@ type peer struct {
 // programWait matches the functions that wait for a program to end.
 var programWait = regexp.MustCompile(`^os/exec\.\(\*Cmd\)\.(?:Wait|Run|Output|CombinedOutput)$|^os\.\(\*Process\)\.(?:Wait|wait|pidfdWait|blockUntilWaitable)$`)
 
-// peers are searched in this order: what is said by an earlier table is more exact.
+// peers are searched in this order: an earlier table is more exact.
 var peers = [][]peer{
 	{
 		{regexp.MustCompile(`(?:runtime/v2/task|runtime/task/v\d|shim/v1)\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a shim"},

@@ -1,6 +1,6 @@
 // Package statedir reads and writes the files of plegd's state directory. plegd is root, so it
-// uses only a directory that nobody else can write to, follows no link in it, and never opens
-// what is not a regular file.
+// uses only a directory that nobody else can write to, follows no link in it, and opens only
+// regular files.
 package statedir
 
 import (

@@ -93,7 +93,7 @@ var classes = []Class{
 	}},
 }
 
-// Of classifies a kernel function. "0" is what the kernel shows of one that is denied.
+// Of classifies a kernel function. The kernel shows a denied one as "0".
 func Of(function string) Class {
 	if function == "" || function == "0" {
 		return Class{}

@@ -27,7 +27,7 @@ const (
 )
 
 // obligations are two processes each, of which the first is the runtime. later is the time until
-// the pass that counts, reason what is found then, at the end of a chain to the second.
+// the pass that counts, reason its finding, at the end of a chain to the second.
 var obligations = []struct {
 	name, runtime, peer string
 	nri                 bool // the runtime's socket is not the one that calls come by
@@ -93,7 +93,7 @@ func TestObligations(t *testing.T) {
 	}
 }
 
-// book is what a ledger is told.
+// book is the input of a ledger.
 type book struct {
 	pid   int
 	now   time.Time

@@ -350,7 +350,7 @@ func awaitInside(t *testing.T, s *systemd.Systemd, reasons ...string) *facts.Sna
 	return &v
 }
 
-// TestInsideRuntime: the chain of waiting goes on inside of a containerd that serves its
+// TestInsideRuntime: the wait chain continues inside a containerd that serves its
 // goroutines: from the list to the request that holds its lock, and to the stopped shim.
 func TestInsideRuntime(t *testing.T) {
 	f := behindList(fault{on: onContainerd1})

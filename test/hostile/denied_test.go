@@ -26,8 +26,8 @@ var symptoms = []string{
 }
 
 // TestDenied denies plegd what a security module, a missing capability or another /proc denies,
-// beside a call that hangs and beside a stopped runtime. plegd says what it could not read, names
-// what it still sees, and no other cause.
+// beside a call that hangs and beside a stopped runtime. plegd reports the parts that it could not
+// read, names the causes that it still sees, and no other cause.
 func TestDenied(t *testing.T) {
 	lab.RequireRoot(t)
 	t.Parallel()

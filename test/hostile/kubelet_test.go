@@ -91,7 +91,7 @@ func TestImpostorShims(t *testing.T) {
 					stuck++
 				}
 			}
-			check.Equal(t, stuck, tt.shims, "what is said of it: %+v", s.Evidence.Children)
+			check.Equal(t, stuck, tt.shims, "stuck shims: %+v", s.Evidence.Children)
 			if tt.shims == 0 {
 				checkCauses(t, s, "RuntimeListStall")
 			}

@@ -25,7 +25,7 @@ const (
 	npdInterval = 10 * time.Second
 )
 
-// A peer watches the runtime beside plegd. ask returns what it states, "" while all is well.
+// A peer watches the runtime beside plegd. ask returns the problem that it states, "" for none.
 type peer struct {
 	name  string
 	every time.Duration

@@ -73,7 +73,7 @@ func TestUnitPrivileges(t *testing.T) {
 		}},
 		{"netlink sockets", families("AF_UNIX AF_INET AF_INET6"), source("queue")},
 		{"its state directory", "StateDirectory=\n", source("state")},
-		{"execution of itself", "ExecPaths=\n", nil},
+		{"execution of plegd", "ExecPaths=\n", nil},
 		{"the rest of /proc", "ProcSubset=pid\n", source("node")},
 		{"the node's network namespace", "PrivateNetwork=yes\n", func() { n.awaitListening(false) }},
 		{"system calls on files", "SystemCallFilter=~@file-system\n", nil},

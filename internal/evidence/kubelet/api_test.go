@@ -83,8 +83,8 @@ func TestIssuedCertificate(t *testing.T) {
 	}
 }
 
-// TestAPIConnections follows the connections of this process to a server: one that is
-// answered, none, and one to a server that accepts nothing.
+// TestAPIConnections follows the connections of this process to a server: an
+// answered one, none, and one to a server that accepts nothing.
 func TestAPIConnections(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
@@ -123,7 +123,7 @@ func TestAPIConnections(t *testing.T) {
 }
 
 // TestFollowConnections: a connection that is sent again without an answer does not work, nor
-// one that is not accepted; one that works is enough.
+// an unaccepted one; a single working connection is enough.
 func TestFollowConnections(t *testing.T) {
 	good := proc.TCPSocket{State: proc.Established, Unacked: 100, LastAck: time.Second}
 	stalled := proc.TCPSocket{State: proc.Established, Unacked: 2000, Retransmits: 9, LastAck: 25 * time.Second}

@@ -84,7 +84,7 @@ func TestNamedFiles(t *testing.T) {
 	root := t.TempDir()
 	must.Do(t, os.WriteFile(root+"/config", []byte("s3cret"), 0o600))
 	must.Do(t, os.WriteFile(root+"/shared", []byte("s3cret"), 0o600))
-	must.Do(t, os.Chmod(root+"/shared", 0o666)) //nolint:gosec // what is tested
+	must.Do(t, os.Chmod(root+"/shared", 0o666)) //nolint:gosec // a file that others may write is the case
 	must.Do(t, os.WriteFile(root+"/large", make([]byte, maxFile+1), 0o600))
 	must.Do(t, unix.Mkfifo(root+"/fifo", 0o600))
 	for link, to := range map[string]string{
@@ -146,8 +146,8 @@ func TestRelativeConfig(t *testing.T) {
 	}
 }
 
-// TestManyDropIns: of a drop-in directory at most maxDropIns files are read, and what is left out
-// is named.
+// TestManyDropIns: of a drop-in directory at most maxDropIns files are read, and the others
+// are named.
 func TestManyDropIns(t *testing.T) {
 	root := t.TempDir()
 	for i := range maxDropIns + 1 {

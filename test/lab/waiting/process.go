@@ -40,7 +40,7 @@ func Main() {
 // Process is a process that a test has started.
 type Process struct {
 	PID int
-	// In is its standard input, Out what it prints after "ready".
+	// In is its standard input, Out its output after "ready".
 	In  io.WriteCloser
 	Out *bufio.Reader
 	// End kills it. The end of the test does so, too.
@@ -95,7 +95,7 @@ func (p *Process) Stop(t testing.TB) {
 	Eventually(t, func() bool { return strings.HasPrefix(State(p.PID), "T") })
 }
 
-// State returns the state of a process and what follows it in /proc/PID/stat.
+// State returns the state of a process and the fields behind it in /proc/PID/stat.
 func State(pid int) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return strings.TrimSpace(string(b[strings.LastIndexByte(string(b), ')')+1:]))
