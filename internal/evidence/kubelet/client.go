@@ -16,40 +16,41 @@ const DefaultHealthz = "http://127.0.0.1:10248/healthz"
 
 // Options configure the source that asks the kubelet.
 type Options struct {
-	// HealthzURL and MetricsURL are the kubelet's; "": not asked.
+	// HealthzURL and MetricsURL are the kubelet's; an empty one is not requested.
 	HealthzURL, MetricsURL string
-	// TokenFile holds the bearer token for https URLs, CAFile the kubelet's certificate or
-	// those that sign for it; "" for none, and the system's. Both rotate: they are read
-	// for each request, and for each connection.
-	TokenFile, CAFile string
-	// Seen is true where the kubelet has answered in this boot.
+	// TokenFile holds the bearer token for https URLs, "" for none. It is read for each
+	// request: tokens rotate.
+	TokenFile string
+	// CAFile holds the kubelet's certificate or that of its signer, "" for the system's. It is
+	// read for each connection.
+	CAFile string
+	// Seen is true if the kubelet has answered since the node's boot.
 	Seen bool
-	// Process returns the kubelet's process, nil for none; known is false where that could not
-	// be found out. Without a process a connection that is refused is no news: the node has no
-	// kubelet. nil: not known.
+	// Process returns the kubelet's process, nil if there is none: then a refused connection
+	// means that the node has no kubelet. known is false if the search failed. Optional.
 	Process func() (p *facts.KubeletProcess, known bool)
 	// Timeout limits each request; 0: 2 s.
 	Timeout time.Duration
 }
 
-// Client asks a kubelet. Not for several goroutines at once.
+// Client requests the healthz and metrics of a kubelet. It is not safe for concurrent use.
 type Client struct {
 	opts    Options
-	healthz *endpoint // nil: not asked
-	metrics *endpoint // likewise
+	healthz *requester // nil: not requested
+	metrics *requester // likewise
 
 	failedSince time.Time
-	answeredAt  time.Time          // when healthz was last asked and answered
+	answeredAt  time.Time          // the time of the last answered request of healthz
 	values      map[string]float64 // the last metrics
-	relisted    time.Time          // start of its last relist, by their counters; zero while unknown
-	status      *facts.StartCalls  // its Status calls
-	sandboxes   *facts.StartCalls  // its calls that make sandboxes
-	containers  *facts.StartCalls  // its calls that make containers
-	api         facts.APICalls     // its requests to the API server
+	relisted    time.Time          // start of the last relist, by its counters; zero while unknown
+	status      *facts.StartCalls  // Status calls
+	sandboxes   *facts.StartCalls  // calls that create sandboxes
+	containers  *facts.StartCalls  // calls that create containers
+	api         facts.APICalls     // requests to the API server
 
-	last    *facts.KubeletProcess // the last process that was seen, nil for none
-	version string                // of the kubelet that started at versionOf
-	// versionOf is the start of that process in ticks; 0 where no process was seen.
+	lastProcess *facts.KubeletProcess // the last process that was seen, nil for none
+	version     string                // of the kubelet that started at versionOf
+	// versionOf is the start of that process in ticks; 0 if no process was seen.
 	versionOf uint64
 }
 
@@ -57,15 +58,16 @@ type Client struct {
 func New(opts Options) *Client {
 	opts.Timeout = cmp.Or(opts.Timeout, 2*time.Second)
 	return &Client{
-		opts: opts, healthz: newEndpoint(opts.HealthzURL, &opts), metrics: newEndpoint(opts.MetricsURL, &opts),
+		opts:    opts,
+		healthz: newRequester(opts.HealthzURL, &opts),
+		metrics: newRequester(opts.MetricsURL, &opts),
 	}
 }
 
-// Sample asks metrics and healthz, healthz last: a kubelet that stops meanwhile is found
-// out at once. That healthz fails, hangs or is refused is a sample; the error is that
-// nothing is known by it: a request that the kubelet does not allow, a certificate that is
-// not trusted, a kubelet that has never answered. ErrNone where none is configured, or the
-// node has none.
+// Sample requests metrics, then healthz: the order notices a kubelet that stops in between. A
+// healthz that fails, hangs or is refused is a sample. An error means that the state of the
+// kubelet is unknown: it does not allow the request, its certificate is not trusted, or it has
+// never answered. The error is ErrNone if no URL is configured or the node has no kubelet.
 func (k *Client) Sample(ctx context.Context) (*facts.Kubelet, error) {
 	if k.healthz == nil && k.metrics == nil {
 		return nil, ErrNone
@@ -79,13 +81,13 @@ func (k *Client) Sample(ctx context.Context) (*facts.Kubelet, error) {
 	var err error
 	switch {
 	case k.healthz == nil:
-	case k.last != nil && k.last.HealthzOff():
+	case k.lastProcess != nil && k.lastProcess.HealthzOff():
 		err = k.followProcess(process, known, out)
 	default:
 		err = k.sampleHealthz(ctx, process, known, out)
 	}
 	if err != nil {
-		k.failedSince = time.Time{} // since when it fails is not known
+		k.failedSince = time.Time{} // the begin of a later failure is unknown
 		return nil, err
 	}
 	switch {
@@ -100,20 +102,19 @@ func (k *Client) Sample(ctx context.Context) (*facts.Kubelet, error) {
 	return out, nil
 }
 
-// process returns the kubelet's process; nil for none, or an unknown one.
+// process returns the kubelet's process, nil if there is none or it is not known.
 func (k *Client) process() (process *facts.KubeletProcess, known bool) {
 	if k.opts.Process == nil {
 		return nil, false
 	}
 	process, known = k.opts.Process()
 	if process != nil {
-		k.last = process
+		k.lastProcess = process
 	}
 	return process, known
 }
 
-// keepVersion completes the version: a kubelet has one for as long as its process lives, also
-// while it does not answer.
+// keepVersion sets the version of a sample without metrics: it is valid for the life of the process.
 func (k *Client) keepVersion(process *facts.KubeletProcess, out *facts.Kubelet) {
 	started := k.versionOf
 	if process != nil {
@@ -141,9 +142,7 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 		}
 		u, err := parseURL(f.value)
 		u = cmp.Or(u, &url.URL{Opaque: f.value})
-		port, badPort := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || badPort != nil || port == 0 ||
-			u.User != nil || u.Fragment != "" {
+		if err != nil || !isWebURL(u) {
 			return fmt.Errorf("%s: %q: want an http or https URL, as in %s, or nothing to turn it off",
 				f.flag, u.Redacted(), f.example)
 		}
@@ -156,4 +155,11 @@ func Validate(healthzURL, metricsURL, tokenFile, caFile string) error {
 		}
 	}
 	return nil
+}
+
+// isWebURL reports whether a URL is a plain http or https URL with a valid port.
+func isWebURL(u *url.URL) bool {
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16)
+	isWeb := u.Scheme == "http" || u.Scheme == "https"
+	return isWeb && u.Hostname() != "" && err == nil && port != 0 && u.User == nil && u.Fragment == ""
 }

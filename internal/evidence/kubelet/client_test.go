@@ -81,7 +81,7 @@ func askKubelet(t *testing.T, opts Options) *Client {
 	}
 	k := New(opts)
 	t.Cleanup(func() {
-		for _, e := range []*endpoint{k.healthz, k.metrics} {
+		for _, e := range []*requester{k.healthz, k.metrics} {
 			if e != nil {
 				e.client.CloseIdleConnections()
 			}
@@ -290,7 +290,7 @@ func TestHungFile(t *testing.T) {
 	}()
 	<-hung
 	defer close(release)
-	e := &endpoint{tokenFile: "/token"}
+	e := &requester{tokenFile: "/token"}
 	if _, err := files.one(t.Context(), place{}, "/token"); !errors.Is(err, bounded.ErrBusy) {
 		t.Errorf("%v", err)
 	}
@@ -335,7 +335,7 @@ func TestHealthzOff(t *testing.T) {
 		t.Errorf("it runs: %+v", v)
 	}
 	process, known = nil, false
-	wantErr(t, k, "cannot be looked for")
+	wantErr(t, k, "the search for its process failed")
 	known = true
 	if v := mustGather(t, k); v.OK || !v.Refused || !v.Silent() {
 		t.Errorf("it has ended: %+v", v)

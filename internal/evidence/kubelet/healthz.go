@@ -16,7 +16,7 @@ import (
 	"github.com/plegd/plegd/internal/plain"
 )
 
-// followProcess samples a kubelet whose healthz is turned off: its process is all that shows.
+// followProcess samples a kubelet whose healthz is turned off, by its process alone.
 func (k *Client) followProcess(process *facts.KubeletProcess, known bool, out *facts.Kubelet) error {
 	switch {
 	case process != nil:
@@ -24,7 +24,7 @@ func (k *Client) followProcess(process *facts.KubeletProcess, known bool, out *f
 		k.answeredAt = out.At
 		return nil
 	case !known:
-		return errors.New("its healthz is turned off (healthzPort 0), and its process cannot be looked for")
+		return errors.New("its healthz is turned off (healthzPort 0), and the search for its process failed")
 	}
 	out.OK = false
 	out.Refused = true
@@ -32,7 +32,7 @@ func (k *Client) followProcess(process *facts.KubeletProcess, known bool, out *f
 	return nil
 }
 
-// sampleHealthz asks the kubelet's healthz.
+// sampleHealthz samples a kubelet by its healthz. The error says why its state is unknown.
 func (k *Client) sampleHealthz(ctx context.Context, process *facts.KubeletProcess, known bool, out *facts.Kubelet) error {
 	err := k.readHealthz(ctx, out)
 	switch {
@@ -40,7 +40,7 @@ func (k *Client) sampleHealthz(ctx context.Context, process *facts.KubeletProces
 		return nil
 	case errors.Is(err, errNeverAnswered) && process == nil && known:
 		return ErrNone
-	case errors.Is(err, errNeverAnswered) && k.silentForLong(process):
+	case errors.Is(err, errNeverAnswered) && k.isStartOverdue(process):
 		out.OK = false
 		out.Detail = "connection refused: it has not begun to listen"
 		return nil
@@ -48,17 +48,16 @@ func (k *Client) sampleHealthz(ctx context.Context, process *facts.KubeletProces
 	return fmt.Errorf("asking %s: %w", k.opts.HealthzURL, err)
 }
 
-// listensAfter is how long after its start a kubelet listens at the latest where nothing
-// holds it up; measured 1.4 to 6 s.
-const listensAfter = 30 * time.Second
+// startTimeout is the time within which a kubelet that is not held up listens; measured 1.4 to 6 s.
+const startTimeout = 30 * time.Second
 
-// silentForLong reports whether a kubelet should listen at the usual place by now.
-func (k *Client) silentForLong(process *facts.KubeletProcess) bool {
-	usual := k.opts.HealthzURL == DefaultHealthz && process != nil && process.HealthzPort == nil
-	return usual && time.Since(process.Started) > listensAfter
+// isStartOverdue reports whether a kubelet should listen at the default address by now.
+func (k *Client) isStartOverdue(process *facts.KubeletProcess) bool {
+	isDefault := k.opts.HealthzURL == DefaultHealthz && process != nil && process.HealthzPort == nil
+	return isDefault && time.Since(process.Started) > startTimeout
 }
 
-// readHealthz asks the kubelet's healthz. The error says why its state is not known.
+// readHealthz requests healthz. The error says why the kubelet's state is unknown.
 func (k *Client) readHealthz(ctx context.Context, out *facts.Kubelet) error {
 	resp, err := k.healthz.get(ctx)
 	if err != nil {
@@ -75,7 +74,7 @@ func (k *Client) readHealthz(ctx context.Context, out *facts.Kubelet) error {
 		return nil
 	}
 	defer resp.Body.Close()
-	// A body that drips or breaks off is as good as its beginning.
+	// The beginning of a slow or incomplete body is good enough.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxHealthz))
 	if err := statusError(resp); err != nil {
 		if resp.StatusCode < http.StatusInternalServerError {
@@ -97,8 +96,8 @@ var errNeverAnswered = errors.New("connection refused, and it has never answered
 
 var failingCheck = regexp.MustCompile(`(?m)^\s*\[-\](.*?)(: reason withheld)?\s*$`)
 
-// failingChecks returns the checks that a healthz answer names, its lines with [-]; where
-// there are none, its first line.
+// failingChecks returns the failing checks of a healthz answer, its lines with [-], else its
+// first line.
 func failingChecks(status, body string) string {
 	var failing []string
 	for _, check := range failingCheck.FindAllStringSubmatch(body, -1) {

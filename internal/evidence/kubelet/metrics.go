@@ -36,8 +36,8 @@ const (
 	maxValue = 1 << 33
 )
 
-// sampleMetrics reads the metrics, where they are asked for. That it fails is an error only
-// without healthz.
+// sampleMetrics reads the metrics if their URL is configured. A failure is an error only if
+// healthz is not configured.
 func (k *Client) sampleMetrics(ctx context.Context, out *facts.Kubelet) error {
 	if k.metrics == nil {
 		return nil
@@ -54,8 +54,8 @@ func (k *Client) sampleMetrics(ctx context.Context, out *facts.Kubelet) error {
 	return nil
 }
 
-// readMetrics reads the kubelet's own last seen, how its calls that start pods end, and how
-// its requests to the API server do.
+// readMetrics reads the kubelet's own last seen and the results of its calls that start pods and
+// of its requests to the API server.
 func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	read, err := k.getMetrics(ctx)
 	if err != nil {
@@ -64,13 +64,13 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	}
 	readAt := time.Now()
 	k.relisted = relistStart(k.relisted, k.values, read.values, readAt)
-	seen := read.values[lastSeenMetric] // a time that was never set is far below 0
+	seen := read.values[lastSeenMetric] // an unset time is far below 0
 	switch {
-	case k.last != nil && k.last.EventedPLEG:
-		out.LastSeen = k.relisted // the metric is when its health was last asked for (pleg/evented.go, Healthy)
+	case k.lastProcess != nil && k.lastProcess.EventedPLEG:
+		out.LastSeen = k.relisted // the metric is the time of the last health check (pleg/evented.go, Healthy)
 	case seen > 0:
-		// Against the clock of this moment: a step of it afterwards must not make
-		// the kubelet look old.
+		// Converted to the monotonic clock: a later step of the wall clock must not make the
+		// kubelet look old.
 		out.LastSeen = readAt.Add(-max(0, readAt.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
 	}
 	k.status = startCalls(k.status, "status", k.values, read.values, readAt)
@@ -111,8 +111,8 @@ func (k *Client) getMetrics(ctx context.Context) (metrics, error) {
 	return read, nil
 }
 
-// prefixes are what the lines of interest begin with. To parse MBs of metrics every few
-// seconds would be the largest cost of plegd. Without its TYPE line each sample is untyped.
+// prefixes select the lines that are parsed: parsing MBs of metrics every few seconds would be
+// the largest cost of plegd. Without its TYPE line each sample is untyped.
 var prefixes = [][]byte{
 	[]byte(lastSeenMetric), []byte(relistCount), []byte(relistSum), []byte(operations + "total"), []byte(operations + "errors_total"),
 	[]byte(operations + "duration_seconds_sum"), []byte(workingPods), []byte(runningPods),

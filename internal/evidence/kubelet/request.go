@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// endpoint is one URL of the kubelet with its client, which talks to that host only: it asks
-// no proxy and follows no redirect. It keeps a connection between two samples. The files lie
-// on file systems that may hang: each is read in a slot of its own.
-type endpoint struct {
+// requester requests one URL of the kubelet and talks to no other host: it uses no proxy and
+// follows no redirect. It keeps a connection between two samples. The files of token and
+// certificates may be on file systems that hang: each is read in a slot of its own.
+type requester struct {
 	url       string
 	client    *http.Client
 	tokenFile string
@@ -28,66 +28,70 @@ type endpoint struct {
 	ca        namedFiles
 }
 
-func newEndpoint(address string, opts *Options) *endpoint {
+// newRequester returns the requester of a URL, nil for none.
+func newRequester(address string, opts *Options) *requester {
 	u, err := parseURL(address)
 	if err != nil || address == "" {
 		return nil // Validate has refused an invalid one
 	}
-	e := &endpoint{url: u.String()}
+	r := &requester{url: u.String()}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if u.Scheme == "https" {
-		e.tokenFile = opts.TokenFile
+		r.tokenFile = opts.TokenFile
 		if opts.CAFile != "" {
 			config.InsecureSkipVerify = true //nolint:gosec // verify does it, and allows the pinned certificate
-			config.VerifyConnection = func(s tls.ConnectionState) error { return e.verify(s, u.Hostname(), opts.CAFile) }
+			config.VerifyConnection = func(s tls.ConnectionState) error { return r.verify(s, u.Hostname(), opts.CAFile) }
 		}
 	}
-	e.client = &http.Client{
+	r.client = &http.Client{
 		Timeout: opts.Timeout,
 		Transport: &http.Transport{
-			TLSClientConfig: config, MaxIdleConnsPerHost: 1, IdleConnTimeout: 20 * time.Second, MaxResponseHeaderBytes: 64 << 10,
-			DisableCompression: true, // over loopback compressing costs more than it saves
+			TLSClientConfig:        config,
+			MaxIdleConnsPerHost:    1,
+			IdleConnTimeout:        20 * time.Second,
+			MaxResponseHeaderBytes: 64 << 10,
+			DisableCompression:     true, // over loopback compressing costs more than it saves
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return e
+	return r
 }
 
-// get makes one request, with the token where the URL is one that keeps it secret.
-func (e *endpoint) get(ctx context.Context) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url, http.NoBody)
+// get makes one request, over https with the token.
+func (r *requester) get(ctx context.Context) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "plegd")
 	req.Header.Set("Accept", "text/plain")
-	if e.tokenFile != "" {
-		token, err := e.readToken(ctx)
+	if r.tokenFile != "" {
+		token, err := r.readToken(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("reading --kubelet-token-file: %w", err)
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	return e.client.Do(req)
+	return r.client.Do(req)
 }
 
-func (e *endpoint) readToken(ctx context.Context) (string, error) {
-	b, err := e.token.one(ctx, place{}, e.tokenFile)
+func (r *requester) readToken(ctx context.Context) (string, error) {
+	b, err := r.token.one(ctx, place{}, r.tokenFile)
 	if err != nil {
 		return "", err
 	}
 	token := strings.TrimSpace(string(b))
 	if token == "" {
-		return "", fmt.Errorf("%s is empty", e.tokenFile)
+		return "", fmt.Errorf("%s is empty", r.tokenFile)
 	}
 	return token, nil
 }
 
-// verify checks the kubelet's certificate: it is one of those in a file, under any
-// name, since a kubelet signs its own for the name of the node; or one of them has signed
-// it for host. The file is read for each connection: the certificate rotates.
-func (e *endpoint) verify(s tls.ConnectionState, host, caFile string) error {
-	bundle, err := e.ca.one(context.Background(), place{}, caFile) // tls gives no context
+// verify checks the kubelet's certificate: it is one of those in caFile, for any name, because
+// a kubelet signs its own for the name of the node; or it is signed by one of them for host.
+// The file is read for each connection: the certificate rotates.
+func (r *requester) verify(s tls.ConnectionState, host, caFile string) error {
+	bundle, err := r.ca.one(context.Background(), place{}, caFile) // tls gives no context
 	if err != nil {
 		return fmt.Errorf("reading --kubelet-ca-file: %w", err)
 	}
@@ -120,8 +124,8 @@ func statusError(resp *http.Response) error {
 	return fmt.Errorf("it answered %s: %s", resp.Status, advice)
 }
 
-// explain returns why a request got no answer, and what to do where that is known. silent
-// is true where the kubelet itself gave none.
+// explain returns why a request failed, with advice where there is some. silent is true if the
+// kubelet itself did not answer.
 func (k *Client) explain(err error) (silent bool, why error) {
 	var unknown x509.UnknownAuthorityError
 	var name x509.HostnameError
@@ -140,7 +144,7 @@ func (k *Client) explain(err error) (silent bool, why error) {
 	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return true, errors.New("it closes connections without an answer")
 	case errors.As(err, &request):
-		return false, request.Err // without the URL, which is said already
+		return false, request.Err // without the URL: the caller adds it
 	}
 	return false, err
 }
