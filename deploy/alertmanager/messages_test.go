@@ -226,10 +226,7 @@ func startAlertmanager(t *testing.T, b *inbox) (base string) {
 	for name, content := range map[string][]byte{"alertmanager.yml": []byte(text), "plegd.tmpl": tmpl} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
-	address := l.Addr().String()
-	_ = l.Close()
+	address := must.FreeAddress(t)
 	log := &bytes.Buffer{}
 	cmd := exec.Command("prometheus-alertmanager", "--config.file="+filepath.Join(dir, "alertmanager.yml"), "--storage.path="+dir,
 		"--web.listen-address="+address, "--cluster.listen-address=")

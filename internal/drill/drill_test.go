@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -128,10 +127,7 @@ func TestAlertmanager(t *testing.T) {
 	config := filepath.Join(dir, "alertmanager.yml")
 	must.Do(t, os.WriteFile(config, []byte("route: {receiver: hook, group_wait: 0s, group_interval: 1s}\n"+
 		"receivers: [{name: hook, webhook_configs: [{url: '"+hook.URL+"'}]}]\n"), 0o600))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must.Do(t, err)
-	address := l.Addr().String()
-	_ = l.Close()
+	address := must.FreeAddress(t)
 	var log bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), binary, "--config.file="+config, "--storage.path="+dir,
 		"--web.listen-address="+address, "--cluster.listen-address=")

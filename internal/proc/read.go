@@ -156,6 +156,11 @@ func Numbers(dir string, limit int) ([]int, error) {
 		return nil, failed(dir, err)
 	}
 	defer func() { _ = d.Close() }() // only read from
+	return numbersOf(d, limit)
+}
+
+// numbersOf lists the numbers of an open directory, of which it reads one entry more than limit at most.
+func numbersOf(d *os.File, limit int) ([]int, error) {
 	var out []int
 	for seen := 0; seen <= limit; {
 		names, err := d.Readdirnames(min(limit+1-seen, 1024))
@@ -171,7 +176,7 @@ func Numbers(dir string, limit int) ([]int, error) {
 		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
-		return out, failed(dir, err)
+		return out, failed(d.Name(), err)
 	}
-	return out[:min(len(out), limit)], &ReadError{Path: dir, Outcome: TooLarge, Limit: fmt.Sprintf("%d entries", limit)}
+	return out[:min(len(out), limit)], &ReadError{Path: d.Name(), Outcome: TooLarge, Limit: fmt.Sprintf("%d entries", limit)}
 }

@@ -66,9 +66,8 @@ func seen(t *testing.T, c Client) string {
 }
 
 func TestWebServer(t *testing.T) {
-	handed, free := listen(t), listen(t)
-	address := free.Addr().String()
-	_ = free.Close()
+	handed := listen(t)
+	address := must.FreeAddress(t)
 	stop, _, log := startWeb(t, "", []string{address}, handed)
 	for _, host := range []string{address, handed.Addr().String()} {
 		// Credentials open nothing unless the configuration demands them.
@@ -93,7 +92,9 @@ func TestWebServerRetries(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yml")
 	write(t, file, "nonsense: 1")
 	for want, config := range map[string]string{"address already in use": "", "nonsense": file} {
-		busy, other := listen(t), listen(t)
+		busy, err := net.Listen("tcp", must.FreeAddress(t))
+		must.Do(t, err)
+		other := listen(t)
 		address := busy.Addr().String()
 		if config != "" {
 			_ = busy.Close()

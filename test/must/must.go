@@ -2,6 +2,9 @@
 package must
 
 import (
+	"fmt"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +27,17 @@ func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 			t.Fatalf("not within %s: %s", limit, what)
 		}
 	}
+}
+
+var addresses atomic.Int32
+
+// FreeAddress returns an address on the loopback network that no other process uses: its host is made
+// of the test's pid, since a port that was free a moment ago may be taken.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	const hosts = 1 << 22 // the largest pid
+	host := os.Getpid() % hosts
+	return fmt.Sprintf("127.%d.%d.%d:%d", 64+host>>16, host>>8&0xff, host&0xff, 18000+addresses.Add(1))
 }
 
 // Equal ends the test unless got equals want.
