@@ -15,7 +15,7 @@ import (
 )
 
 func newIncidentsCommand() *cobra.Command {
-	var from incidentsFrom
+	var source incidentSource
 	var output *string
 	cmd := &cobra.Command{
 		Use:   "incidents [ID]",
@@ -32,7 +32,7 @@ Exit status: 0 listed, 3 unknown ID or nothing to read, 4 wrong flag or argument
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w := cmd.OutOrStdout()
 			if len(args) == 0 {
-				list, err := from.list(cmd.Context(), cmd.ErrOrStderr())
+				list, err := source.list(cmd.Context(), cmd.ErrOrStderr())
 				switch {
 				case err != nil:
 					return exit(exitUnknown, err)
@@ -41,7 +41,7 @@ Exit status: 0 listed, 3 unknown ID or nothing to read, 4 wrong flag or argument
 				}
 				return view.WriteIncidents(w, list)
 			}
-			one, err := from.one(cmd.Context(), args[0], cmd.ErrOrStderr())
+			one, err := source.one(cmd.Context(), args[0], cmd.ErrOrStderr())
 			switch {
 			case err != nil:
 				return exit(exitUnknown, err)
@@ -53,7 +53,7 @@ Exit status: 0 listed, 3 unknown ID or nothing to read, 4 wrong flag or argument
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) (
 			ids []cobra.Completion, _ cobra.ShellCompDirective) {
 			if len(args) == 0 {
-				list, _ := from.list(cmd.Context(), io.Discard) // on an error there is nothing to complete
+				list, _ := source.list(cmd.Context(), io.Discard) // on an error there is nothing to complete
 				for _, one := range list {
 					ids = append(ids, cobra.CompletionWithDesc(one.ID, one.Reason))
 				}
@@ -62,22 +62,22 @@ Exit status: 0 listed, 3 unknown ID or nothing to read, 4 wrong flag or argument
 		},
 	}
 	output = outputFlag(cmd, "text", "json")
-	from.flags(cmd, "read the state directory")
+	source.flags(cmd, "read the state directory")
 	return cmd
 }
 
-// incidentsFrom is where incidents come from: the daemon, or the files that it left.
-type incidentsFrom struct {
+// incidentSource is the source of incidents: the daemon, or the files that it left.
+type incidentSource struct {
 	server.Client
 	stateDir string
 }
 
-func (f *incidentsFrom) flags(cmd *cobra.Command, empty string) {
+func (f *incidentSource) flags(cmd *cobra.Command, empty string) {
 	socketFlag(cmd, &f.Socket, empty)
 	stateDirFlag(cmd, &f.stateDir, "the daemon's state directory, read if no daemon runs")
 }
 
-func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.Summary, error) {
+func (f *incidentSource) list(ctx context.Context, stderr io.Writer) ([]incident.Summary, error) {
 	list, err := f.Incidents(ctx)
 	if err == nil || !f.readDisk(err, stderr) {
 		return list, err
@@ -93,7 +93,7 @@ func (f *incidentsFrom) list(ctx context.Context, stderr io.Writer) ([]incident.
 	return list, nil
 }
 
-func (f *incidentsFrom) one(ctx context.Context, id string, stderr io.Writer) (*incident.Incident, error) {
+func (f *incidentSource) one(ctx context.Context, id string, stderr io.Writer) (*incident.Incident, error) {
 	one, err := f.Incident(ctx, id)
 	if err != nil && f.readDisk(err, stderr) {
 		one, err = incident.ReadOne(incident.Dir(f.stateDir), id)
@@ -107,7 +107,7 @@ func (f *incidentsFrom) one(ctx context.Context, id string, stderr io.Writer) (*
 // readDisk reports whether the daemon's error means that the state directory is to
 // be read instead. A daemon that is stopped or stuck may hold newer moments of an
 // open incident than it has stored, which is reported; it is not asked again.
-func (f *incidentsFrom) readDisk(err error, stderr io.Writer) bool {
+func (f *incidentSource) readDisk(err error, stderr io.Writer) bool {
 	if errors.Is(err, server.ErrNoAnswer) {
 		_, _ = fmt.Fprintf(stderr, "plegd: %v; these are its stored incidents\n", err)
 		f.Socket = ""

@@ -54,8 +54,8 @@ type File struct {
 	content []byte
 }
 
-// note is the first file of the archive.
-const note = `This archive was written by "plegd bundle". It holds plegd's findings and what the
+// readme is the first file of the archive.
+const readme = `This archive was written by "plegd bundle". It holds plegd's findings and what the
 kernel shows of the container runtime and the processes in the wait chain.
 
 It holds NAMES of pods and containers, command lines, paths, kernel messages and goroutines.
@@ -77,7 +77,7 @@ func Write(ctx context.Context, w io.Writer, node, version string, parts []Part)
 	m.gather(ctx, parts)
 	m.Seconds = time.Since(begun).Seconds()
 	head, _ := json.MarshalIndent(m, "", "  ") // plain values cannot fail
-	files := []File{newFile("README.txt", []byte(note)), newFile("MANIFEST.json", head)}
+	files := []File{newFile("README.txt", []byte(readme)), newFile("MANIFEST.json", head)}
 	if err := writeArchive(w, m.Made, append(files, m.Files...)); err != nil {
 		return nil, err
 	}

@@ -112,15 +112,15 @@ func (f *waiting) fd(n int) string {
 // cgroups returns the cgroups of the process, nil for none, with a reader of their files. What cannot
 // be read is noted in unseen.
 func (f *waiting) cgroups(unseen *string) (proc.CgroupTree, proc.Cgroups) {
-	note := func(part string, err error) {
+	addUnseen := func(part string, err error) {
 		if proc.OutcomeOf(err) != proc.Absent {
 			*unseen = fmt.Sprintf("its %s: %s", part, proc.Why(err))
 		}
 	}
-	tree := proc.NewCgroupTree(f.procfs, f.sysfs, proc.NewFiles(note))
+	tree := proc.NewCgroupTree(f.procfs, f.sysfs, proc.NewFiles(addUnseen))
 	groups, err := tree.Of(f.pid)
 	if err != nil {
-		note("cgroup", err)
+		addUnseen("cgroup", err)
 		return tree, nil
 	}
 	return tree, groups

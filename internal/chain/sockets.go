@@ -148,29 +148,29 @@ const maxListeners = 16
 // acceptWait adds the process that does not accept the connection of a unix socket. inode is
 // 0 of one that still waits in connect(2): its listener has more connections than it may have.
 func (f *waiting) acceptWait(ctx context.Context, evidence string, inode uint32) {
-	var at []proc.Socket
+	var listeners []proc.Socket
 	err := proc.EachSocket(ctx, 1<<proc.Listening, func(s proc.Socket) {
 		full := s.RQueue > s.WQueue
 		if s.Listens() && s.RQueue > 0 && (full || inode != 0) {
-			at = append(at, s)
+			listeners = append(listeners, s)
 		}
 	})
 	if err != nil {
 		f.unseenIf("the listening sockets", err)
 		return
 	}
-	if len(at) > 1 && inode != 0 {
-		at = f.listenersOf(ctx, inode, at)
+	if len(listeners) > 1 && inode != 0 {
+		listeners = f.listenersOf(ctx, inode, listeners)
 	}
-	switch len(at) {
+	switch len(listeners) {
 	case 0:
 	case 1:
-		evidence += fmt.Sprintf(" at socket %s, where %d wait", at[0].Name, at[0].RQueue)
-		f.peerWait(ctx, at[0].Inode, "socket "+at[0].Name, evidence)
+		evidence += fmt.Sprintf(" at socket %s, where %d wait", listeners[0].Name, listeners[0].RQueue)
+		f.peerWait(ctx, listeners[0].Inode, "socket "+listeners[0].Name, evidence)
 	default:
 		f.add(wait{
 			key: "listener", state: facts.LinkPeer, evidence: evidence,
-			unknown: fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(at)),
+			unknown: fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(listeners)),
 		})
 	}
 }

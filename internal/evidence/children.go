@@ -37,7 +37,7 @@ type childrenSource struct {
 	members *family.Members
 	since   bounded.Since[stuckShim]
 	stuck   map[stuckShim]time.Time // of the last sample, since when
-	turn    int                     // of the shim whose threads are read
+	current int                     // index of the shim whose threads are read
 
 	runtime        int             // of this sample
 	all            *proc.Processes // from which shims and helpers are
@@ -174,14 +174,14 @@ type stuckShim struct {
 // in its turn, and as long as it was stuck in the last sample. A thread must be stuck in
 // two samples without another one in between: a healthy one waits for a disk at times.
 func (c *childrenSource) stuckShims(moment time.Time) []facts.Child {
-	c.turn = (c.turn + 1) % max(1, len(c.shims))
+	c.current = (c.current + 1) % max(1, len(c.shims))
 	closely := map[proc.ID]bool{}
 	for known := range c.stuck {
 		closely[known.id] = true
 	}
 	found := map[stuckShim]proc.Process{}
 	for i, s := range c.shims {
-		state, tid := c.conditionOf(s, i == c.turn || closely[s.ID()])
+		state, tid := c.conditionOf(s, i == c.current || closely[s.ID()])
 		if state != "" {
 			found[stuckShim{id: s.ID(), state: state, tid: tid}] = s
 		}

@@ -49,16 +49,16 @@ type peer struct {
 }
 
 // peers returns the peers of the held connection to the socket and of the last fresh one.
-func (h *hop) peers() (held, fresh peer) {
+func (h *hop) peers() (held, probed peer) {
 	dialed := h.dialed()
 	if dialed != nil && dialed.Err == nil {
 		held = peer{pid: dialed.PeerPID, at: dialed.At}
 	}
-	probed := h.dialer.peer.Load()
-	if probed != nil && h.dialer.Last().Cause != facts.CauseProtocol {
-		fresh = peer{pid: probed.PeerPID, at: probed.At}
+	result := h.dialer.peer.Load()
+	if result != nil && h.dialer.Last().Cause != facts.CauseProtocol {
+		probed = peer{pid: result.PeerPID, at: result.At}
 	}
-	return held, fresh
+	return held, probed
 }
 
 // checkShown returns an error where /proc does not show a process to plegd. failed is that of

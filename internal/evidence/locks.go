@@ -27,7 +27,7 @@ const (
 // which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that starts waits
 // for a database that it has open and another process has locked.
 func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWait {
-	since, sleeps := youngestSleeper(v)
+	began, sleeps := youngestSleeper(v)
 	if p.hop.isCalm() && !sleeps || v.Stopped() {
 		p.lockFile = ""
 		return nil
@@ -44,7 +44,7 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	}
 	known := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
 	l := waits[max(0, known)]
-	out := &facts.LockWait{HolderPID: l.Holder, Since: since}
+	out := &facts.LockWait{HolderPID: l.Holder, Since: began}
 	out.File = cmp.Or(p.openFiles(ctx, v.PID, "")[l.File], l.File)
 	if known >= 0 {
 		out.Since = p.last.Lock.Since
@@ -56,9 +56,9 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	return out
 }
 
-// youngestSleeper returns since when the thread sleeps that began last among those that wait asleep
+// youngestSleeper returns the start of the sleep of the thread that began last among those that wait asleep
 // for no work, and the moment of the sample where there is none.
-func youngestSleeper(v *facts.Process) (since time.Time, found bool) {
+func youngestSleeper(v *facts.Process) (began time.Time, found bool) {
 	for _, t := range slices.Backward(v.Blocked) { // the longest is the first
 		if t.Asleep {
 			return t.Since, true

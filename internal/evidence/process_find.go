@@ -15,8 +15,8 @@ import (
 // where systemd made the socket, the one that has the listener open; else the successor of the
 // last one, which does not listen yet. The error is that it is gone, or why it cannot be found.
 func (p *Process) find(ctx context.Context) (proc.Process, error) {
-	held, fresh := p.hop.peers()
-	for _, candidate := range []peer{held, {pid: p.last.PID}, fresh} {
+	held, probed := p.hop.peers()
+	for _, candidate := range []peer{held, {pid: p.last.PID}, probed} {
 		if candidate.pid <= 1 {
 			continue
 		}

@@ -14,7 +14,7 @@ func ParseVersion(s string) (majorMinor []int, ok bool) {
 }
 
 // RelistsLess reports whether EventedPLEG lengthens the kubelet's relist period, as it did until 1.36.
-func (k *Kubelet) RelistsLess() (less, known bool) {
+func (k *Kubelet) RelistsLess() (lengthened, known bool) {
 	if k == nil {
 		return false, false
 	}

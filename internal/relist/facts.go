@@ -66,14 +66,14 @@ func (s *Snapshot) inFlight(t time.Time) *facts.InFlight {
 	return &relist
 }
 
-// remaining returns the number of inspections that have not ended, and when the last
-// of them ends: by the mean of those that have, or if the one under way is stuck
-// with the whole timeout for each. Zero without inspections.
-func (s *Snapshot) remaining(t time.Time, timeout time.Duration) (n int, by time.Time) {
+// remaining returns the number of inspections that have not ended, and the estimated end of the
+// last one: by the mean duration of the ended ones, or with the whole timeout for each if the one
+// under way is stuck. Zero without inspections.
+func (s *Snapshot) remaining(t time.Time, timeout time.Duration) (n int, end time.Time) {
 	waiting := s.waiting()
 	n = len(waiting)
 	if n == 0 {
-		return 0, by
+		return 0, end
 	}
 	call := cmp.Or(waiting[0].CallStart, t)
 	done := len(s.Inspections) - n

@@ -22,7 +22,7 @@ func newInspection(p *pod, failures int) *Inspection {
 }
 
 // State returns the inspection as of now. Its CallStart is zero once it ended.
-func (i *Inspection) State() (p facts.PodInspection, began, ended bool) {
+func (i *Inspection) State() (p facts.PodInspection, began, finished bool) {
 	p = *i.state.Load()
 	began = !p.Start.IsZero()
 	return p, began, began && p.CallStart.IsZero()

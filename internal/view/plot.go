@@ -134,7 +134,7 @@ func newPlot(s *facts.Snapshot, bins []RelistBin) *Plot {
 			took -= historyBin
 		}
 	}
-	var ended, failed int
+	var finished, failed int
 	var slowest, inFlight time.Duration
 	if f := s.Facts.Relist.InFlight; f != nil {
 		inFlight = s.Age(f.Start)
@@ -146,7 +146,7 @@ func newPlot(s *facts.Snapshot, bins []RelistBin) *Plot {
 		}
 		p.Bars[i].State = b.State
 		grow(i, b.Slowest, class)
-		ended += b.Relists
+		finished += b.Relists
 		failed += b.Failed
 		slowest = max(slowest, b.Slowest)
 	}
@@ -155,7 +155,7 @@ func newPlot(s *facts.Snapshot, bins []RelistBin) *Plot {
 		p.Ticks = append(p.Ticks, s.At.Add(-left).UTC().Format("15:04"))
 	}
 	p.Ticks = append(p.Ticks, "now")
-	p.Summary = fmt.Sprintf("%s ended, %d of them failed; the slowest took %s", facts.Count(ended, "relist", "relists"),
+	p.Summary = fmt.Sprintf("%s ended, %d of them failed; the slowest took %s", facts.Count(finished, "relist", "relists"),
 		failed, facts.Seconds(max(slowest, inFlight)))
 	if inFlight > 0 {
 		p.Summary += "; one is under way for " + facts.Seconds(inFlight)
