@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func TestControlSocketMode(t *testing.T) {
 	path := socketPath(t)
 	stop := make(chan struct{})
 	modes := make(chan map[fs.FileMode]int, 1)
+	var observed atomic.Bool
 	go func() {
 		seen := make(map[fs.FileMode]int)
 		for {
@@ -66,10 +68,11 @@ func TestControlSocketMode(t *testing.T) {
 			}
 			if f, err := os.Lstat(path); err == nil {
 				seen[f.Mode()]++
+				observed.Store(true)
 			}
 		}
 	}()
-	for range 300 {
+	for n := 0; n < 300 || !observed.Load(); n++ {
 		l, err := listenControl(t.Context(), path)
 		must.Do(t, err)
 		_ = l.Close()
