@@ -116,7 +116,7 @@ func TestProbeWaits(t *testing.T) {
 	l, err := net.Listen("unix", path)
 	must.Do(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	d := hopDialerAt(func() string { return path }, true, 50*time.Millisecond)
+	d := hopDialerAt(func() string { return path }, true, time.Second)
 	d.opts.Done = func(p facts.Probe) {
 		if p.Stage == facts.StageSettings && p.Cause == facts.CauseTimeout && p.Failures == 1 {
 			check.Equal(t, p.Detail, "connected, and GET /_ping was not answered", "what it lacks")

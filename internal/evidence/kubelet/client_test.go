@@ -159,26 +159,30 @@ func TestKubeletAnswers(t *testing.T) {
 		ok     bool
 		detail string
 		never  string // in the error where it has never answered; empty: none
+		limit  time.Duration
 	}{
-		"no body":             {answers(http.StatusServiceUnavailable, ""), false, "503 Service Unavailable", ""},
-		"a body that drips":   {drips(http.StatusInternalServerError), false, "syncloop failed", ""},
-		"good, and it drips":  {drips(http.StatusOK), true, "", ""},
-		"a huge body":         {answers(http.StatusInternalServerError, strings.Repeat("[-]\xffx failed\n", 1<<16)), false, "x failed, x failed", ""},
-		"no list of failures": {answers(http.StatusInternalServerError, "boom\nmore"), false, "500 Internal Server Error: boom", ""},
-		"closes connections":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, "closes connections", "closes connections"},
-		"hangs":               {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, false, "no answer within 200ms", "no answer within 200ms"},
+		"no body":             {answers(http.StatusServiceUnavailable, ""), false, "503 Service Unavailable", "", 0},
+		"a body that drips":   {drips(http.StatusInternalServerError), false, "syncloop failed", "", 3 * time.Second},
+		"good, and it drips":  {drips(http.StatusOK), true, "", "", 3 * time.Second},
+		"a huge body":         {answers(http.StatusInternalServerError, strings.Repeat("[-]\xffx failed\n", 1<<16)), false, "x failed, x failed", "", 0},
+		"no list of failures": {answers(http.StatusInternalServerError, "boom\nmore"), false, "500 Internal Server Error: boom", "", 0},
+		"closes connections":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, "closes connections", "closes connections", 0},
+		"hangs":               {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, false, "no answer within 200ms", "no answer within 200ms", 200 * time.Millisecond},
 	} {
-		f, s := startKubelet(t, nil)
-		k := askKubelet(t, Options{HealthzURL: s.URL, Timeout: 200 * time.Millisecond})
-		f.answer(tt.answer)
-		if tt.never != "" {
-			wantErr(t, k, tt.never)
-		}
-		k.opts.Seen = true
-		v := mustGather(t, k)
-		if v.OK != tt.ok || !v.Seen || v.Refused || !strings.Contains(v.Detail, tt.detail) || len(v.Detail) > 300 || v.OK != v.FailedSince.IsZero() {
-			t.Errorf("%s: %+v", name, v)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, s := startKubelet(t, nil)
+			k := askKubelet(t, Options{HealthzURL: s.URL, Timeout: tt.limit})
+			f.answer(tt.answer)
+			if tt.never != "" {
+				wantErr(t, k, tt.never)
+			}
+			k.opts.Seen = true
+			v := mustGather(t, k)
+			if v.OK != tt.ok || !v.Seen || v.Refused || !strings.Contains(v.Detail, tt.detail) || len(v.Detail) > 300 || v.OK != v.FailedSince.IsZero() {
+				t.Errorf("%+v", v)
+			}
+		})
 	}
 }
 
