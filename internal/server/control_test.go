@@ -29,7 +29,7 @@ func newTestControl(path string) (*Server, *logRecorder) {
 
 func serves(t *testing.T, path string) bool {
 	t.Helper()
-	s, _, err := (&Client{Socket: path}).Status(t.Context())
+	s, _, err := (&Client{Socket: path, timeout: time.Minute}).Status(t.Context())
 	return err == nil && s.State == "degraded" && s.Facts.Relist.Inspecting[0].Name == "nightly-report-28872000-k4j2p"
 }
 
@@ -176,7 +176,11 @@ func TestClientErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := (&Client{Socket: tt.socket}).Status(t.Context())
+			c := &Client{Socket: tt.socket, timeout: time.Minute}
+			if tt.is == ErrNoAnswer {
+				c.timeout = fetchTimeout
+			}
+			_, _, err := c.Status(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
@@ -191,7 +195,7 @@ func TestClientErrors(t *testing.T) {
 func TestClientIncidents(t *testing.T) {
 	path := socketPath(t)
 	start(t, NewControlServer(path, incidentHandler(nil), newLogRecorder().log))
-	c := &Client{Socket: path}
+	c := &Client{Socket: path, timeout: time.Minute}
 	list, err := c.Incidents(t.Context())
 	if err != nil || len(list) != 1 || list[0].ID != viewtest.IncidentID {
 		t.Errorf("%v, %v", list, err)
