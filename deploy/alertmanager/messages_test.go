@@ -303,5 +303,5 @@ func compareOne(t *testing.T, b *inbox, receiver string, want []string) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	must.Eventually(t, 40*time.Second, what, ok)
+	must.Eventually(t, 2*time.Minute, what, ok)
 }

@@ -8,14 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { must.NotLeak(m) }
 
 // The events of runtime.v1 that are hints.
 const started, stopped = cri.EventType(1), cri.EventType(2)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -212,7 +211,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { must.NotLeak(m) }
 
 // start serves a runtime in memory until the test ends.
 func start(t testing.TB, opts fakeruntime.Options) *fakeruntime.Runtime {

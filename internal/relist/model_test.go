@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/must"
 )
 
 // model is the kubelet's generic PLEG once more, slow and obvious: every relist
@@ -198,7 +197,7 @@ func modelEvents(from, to string) []EventType {
 	return []EventType{ContainerDied, ContainerRemoved}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { must.NotLeak(m) }
 
 func run(t *testing.T, l *Loop) {
 	ctx, cancel := context.WithCancel(t.Context())
