@@ -30,7 +30,7 @@ const (
 
 func newBundleCommand() *cobra.Command {
 	cfg := daemon.DefaultConfig()
-	var source incidentsFrom
+	var source incidentSource
 	var output string
 	cmd := &cobra.Command{
 		Use:   "bundle",
@@ -134,7 +134,7 @@ func writeInto(path string, content func(io.Writer) error) error {
 }
 
 // bundleParts are the parts, the most important first: the current verdict.
-func bundleParts(ctx context.Context, cfg daemon.Config, source incidentsFrom) []bundle.Part {
+func bundleParts(ctx context.Context, cfg daemon.Config, source incidentSource) []bundle.Part {
 	limited, cancel := context.WithTimeout(ctx, bundleDiagnosis)
 	defer cancel()
 	d, err := diagnose(limited, source.Client, cfg)
@@ -189,7 +189,7 @@ func addStatus(d diagnosis, add bundle.Add) error {
 	return nil
 }
 
-func addIncidents(ctx context.Context, source incidentsFrom, add bundle.Add) error {
+func addIncidents(ctx context.Context, source incidentSource, add bundle.Add) error {
 	list, err := source.list(ctx, io.Discard)
 	for _, summary := range list[:min(len(list), bundleIncidents)] {
 		one, oneErr := source.one(ctx, summary.ID, io.Discard)
