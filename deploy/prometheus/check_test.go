@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/test/check"
-	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -17,7 +16,7 @@ import (
 // addresses and nodes that come out. Debian's promtool is built without Kubernetes: two nodes
 // stand in the place of the cluster, as the discovery hands them to the relabelling.
 func TestConfigurations(t *testing.T) {
-	lab.RequirePrograms(t, "promtool")
+	need(t, "promtool")
 	for file, c := range map[string]struct {
 		replace []string // pairs
 		want    []string
