@@ -12,7 +12,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/fakeruntime"
-	"github.com/plegd/plegd/test/must"
+	"github.com/plegd/plegd/test/leaktest"
 )
 
 // recorder is an Observer that remembers.
@@ -116,4 +116,4 @@ func failure(t testing.TB, err error) *facts.CallError {
 	return e
 }
 
-func TestMain(m *testing.M) { must.NotLeak(m) }
+func TestMain(m *testing.M) { leaktest.Check(m) }

@@ -11,10 +11,10 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/check"
-	"github.com/plegd/plegd/test/must"
+	"github.com/plegd/plegd/test/leaktest"
 )
 
-func TestMain(m *testing.M) { must.NotLeak(m) }
+func TestMain(m *testing.M) { leaktest.Check(m) }
 
 // The events of runtime.v1 that are hints.
 const started, stopped = cri.EventType(1), cri.EventType(2)

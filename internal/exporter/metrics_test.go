@@ -22,11 +22,12 @@ import (
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/leaktest"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
-func TestMain(m *testing.M) { must.NotLeak(m) }
+func TestMain(m *testing.M) { leaktest.Check(m) }
 
 // exercise reports one of everything.
 func exercise(m *Metrics) {

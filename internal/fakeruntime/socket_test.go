@@ -23,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/leaktest"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -229,7 +230,7 @@ func TestChurn(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { must.NotLeak(m) }
+func TestMain(m *testing.M) { leaktest.Check(m) }
 
 // start serves a runtime in memory until the test ends.
 func start(t testing.TB, opts fakeruntime.Options) *fakeruntime.Runtime {

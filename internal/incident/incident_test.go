@@ -16,10 +16,11 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/leaktest"
 	"github.com/plegd/plegd/test/must"
 )
 
-func TestMain(m *testing.M) { must.NotLeak(m) }
+func TestMain(m *testing.M) { leaktest.Check(m) }
 
 // node is a node with a disk, on which plegd is started and stopped.
 type node struct {

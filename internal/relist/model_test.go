@@ -10,7 +10,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/test/must"
+	"github.com/plegd/plegd/test/leaktest"
 )
 
 // model is the kubelet's generic PLEG once more, slow and obvious: every relist
@@ -197,7 +197,7 @@ func modelEvents(from, to string) []EventType {
 	return []EventType{ContainerDied, ContainerRemoved}
 }
 
-func TestMain(m *testing.M) { must.NotLeak(m) }
+func TestMain(m *testing.M) { leaktest.Check(m) }
 
 func run(t *testing.T, l *Loop) {
 	ctx, cancel := context.WithCancel(t.Context())

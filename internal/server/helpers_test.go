@@ -18,11 +18,12 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/test/leaktest"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
 
-func TestMain(m *testing.M) { must.NotLeak(m) }
+func TestMain(m *testing.M) { leaktest.Check(m) }
 
 // logRecorder records a log.
 type logRecorder struct {

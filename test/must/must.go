@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/plegd/plegd/test/check"
 )
 
@@ -29,21 +27,6 @@ func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) 
 			t.Fatalf("not within %s: %s", limit, what)
 		}
 	}
-}
-
-// NotLeak runs the tests of a package, which fails if a goroutine is left after them. Each has a
-// minute to end: goleak's own half a second is too short on a loaded machine.
-func NotLeak(m *testing.M) {
-	code := m.Run()
-	left := goleak.Find()
-	for deadline := time.Now().Add(time.Minute); left != nil && time.Now().Before(deadline); {
-		left = goleak.Find()
-	}
-	if left != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, left)
-		code = 1
-	}
-	os.Exit(code)
 }
 
 var addresses atomic.Int32
