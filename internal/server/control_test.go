@@ -177,7 +177,7 @@ func TestClientErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := &Client{Socket: tt.socket, timeout: time.Minute}
-			if tt.is == ErrNoAnswer {
+			if errors.Is(tt.is, ErrNoAnswer) {
 				c.timeout = fetchTimeout
 			}
 			_, _, err := c.Status(t.Context())
