@@ -112,6 +112,8 @@ func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
 		e.fromTarget(ctx, c, target, unread)
 	case s.isGeneral() && s.OthersAnswered():
 		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
+	case s.OthersAnswered() && len(e.sweep.hung) > 1:
+		e.fromRuntime(ctx, c, unknown)
 	case s.OthersAnswered():
 		c.Unknown = unknown
 	case s.RuntimePID != 0:
@@ -163,14 +165,20 @@ func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry,
 		why = fmt.Sprintf("its shim, pid %d, is idle: the lock is held by something inside the runtime", pid)
 	}
 	c.Links = c.Links[:n]
-	e.follow(ctx, c, e.runtime())
-	if leadsOutside(c.Links[n:]) {
-		return
-	}
-	c.Links = c.Links[:n]
-	c.Unknown = why
 	if unread != nil {
-		c.Unknown = unread.Error()
+		why = unread.Error()
+	}
+	e.fromRuntime(ctx, c, why)
+}
+
+// fromRuntime continues with the process that does the runtime's work, if that shows what holds the call
+// up; else the text is why no more is known.
+func (e *Explorer) fromRuntime(ctx context.Context, c *facts.Chain, unknown string) {
+	n := len(c.Links)
+	e.follow(ctx, c, e.runtime())
+	if !leadsOutside(c.Links[n:]) {
+		c.Links = c.Links[:n]
+		c.Unknown = unknown
 	}
 }
 

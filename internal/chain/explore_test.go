@@ -53,16 +53,30 @@ func TestMountOfRuntime(t *testing.T) {
 			})
 		}
 		evidencetest.WriteTree(t, root, tt.files)
-		s := symptomOf(&cri.Entry{ID: "c", SandboxID: "s"})
-		s.RuntimePID = 11
-		s.DaemonPID = tt.daemon
 		sysfs := t.TempDir()
 		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
-		c := New(proc.NewTable(root), sysfs, (&fakeAsker{hang: " c "}).ask).Explore(t.Context(), s)
-		last := c.Links[len(c.Links)-1]
-		isLast := last.Kind == tt.want.Kind && last.PID == tt.want.PID && (tt.want.Name == "" || last.Name == tt.want.Name)
-		if !isLast || (c.Unknown != "") != (last.Kind == facts.KindContainer) {
-			t.Errorf("%s: %+v, %q", tt.name, c.Links, c.Unknown)
+		for _, targets := range [][]*cri.Entry{
+			{{ID: "c", SandboxID: "s"}},
+			{{ID: "c", SandboxID: "s"}, {ID: "d", SandboxID: "t"}}, // of different pods
+		} {
+			s := symptomOf(targets...)
+			s.RuntimePID = 11
+			s.DaemonPID = tt.daemon
+			e := New(proc.NewTable(root), sysfs, nil)
+			e.symptom = s
+			e.sweep = sweep{asked: len(targets), hung: targets}
+			c := facts.Chain{Links: []facts.Link{{Kind: facts.KindCall, Name: "list_containers"}}}
+			e.fromCall(t.Context(), &c)
+			last := c.Links[len(c.Links)-1]
+			want := tt.want
+			isUnknown := want.Kind == facts.KindContainer
+			if isUnknown && len(targets) > 1 {
+				want = facts.Link{Kind: facts.KindCall, Name: "list_containers"}
+			}
+			isLast := last.Kind == want.Kind && last.PID == want.PID && (want.Name == "" || last.Name == want.Name)
+			if !isLast || (c.Unknown != "") != isUnknown {
+				t.Errorf("%s, %d targets: %+v, %q", tt.name, len(targets), c.Links, c.Unknown)
+			}
 		}
 	}
 }
