@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/plegd/plegd/internal/bounded"
 )
 
 // Run stores incidents until ctx is done. Then it writes once more and returns nil,
@@ -18,12 +20,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		r.working(r.load)
-		for tick := time.Tick(saveInterval); ctx.Err() == nil; {
+		for ctx.Err() == nil {
 			r.working(r.save)
-			select {
-			case <-ctx.Done():
-			case <-tick:
-			}
+			r.awaitWork(ctx)
 		}
 		r.mu.Lock()
 		if r.open != nil {
@@ -38,6 +37,21 @@ func (r *Recorder) Run(ctx context.Context) error {
 	case <-time.After(stopTimeout):
 	}
 	return nil
+}
+
+// awaitWork waits until there is something to save, and for saveInterval where the disk has not taken all.
+func (r *Recorder) awaitWork(ctx context.Context) {
+	r.mu.Lock()
+	isDone := r.saveErr == nil && len(r.unsaved)+len(r.dropped)+len(r.bad) == 0
+	r.mu.Unlock()
+	if !isDone {
+		bounded.Sleep(ctx, saveInterval)
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-r.due:
+	}
 }
 
 // working calls f, which may wait for the disk.

@@ -46,7 +46,8 @@ type Recorder struct {
 	writeFile    func(path string, content []byte) error
 	look         func(pid int) Sighting
 	started      time.Time
-	resumes      bool // an incident that the last run left open continues
+	due          bounded.Signal // something is unsaved
+	resumes      bool           // an incident that the last run left open continues
 
 	// mu guards the following fields. It is never held over a read, a write or an encoding.
 	mu          sync.Mutex
@@ -84,7 +85,7 @@ type openIncident struct {
 func New(dir, version string, log *zap.Logger, opened func()) *Recorder {
 	return &Recorder{
 		dir: dir, version: version, log: log, opened: opened, writeFile: writeFile, started: time.Now(),
-		look: func(int) Sighting { return Sighting{} }, bad: map[string]error{},
+		look: func(int) Sighting { return Sighting{} }, bad: map[string]error{}, due: bounded.NewSignal(),
 	}
 }
 
@@ -151,6 +152,9 @@ func (r *Recorder) Judged(s *facts.Snapshot) {
 		r.put(r.open, r.open.due(s.At))
 	case healthy:
 		r.lastHealthy = s
+	}
+	if len(r.unsaved) > 0 {
+		r.due.Send()
 	}
 }
 
