@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/kubelet"
@@ -31,7 +30,8 @@ const (
 // While a condition is false, or the last call failed, it asks every second in between:
 // a recovery counts from when the quickest kubelet sees it, up to 5 s before the slowest.
 // These calls do not shift the others: they end when the next is due, and count only if
-// every condition is true.
+// every condition is true. In the steady state the call is made at the pulse that is nearest to when it is
+// due, so that it stays in no phase with the kubelet's.
 func (d *Daemon) checkStatus(ctx context.Context) error {
 	var due, next time.Time // of the kubelet's own clock, and of this check
 	for ctx.Err() == nil {
@@ -39,17 +39,17 @@ func (d *Daemon) checkStatus(ctx context.Context) error {
 			d.pace.sleep(ctx)
 			continue
 		}
-		if time.Now().Before(due) {
+		if d.statusIsBad() && time.Now().Before(due) {
 			d.askStatusBetween(ctx, due)
 		} else {
 			d.askStatus(ctx)
-			due = time.Now().Add(d.cfg.jittered(kubelet.StatusPeriod))
+			due = time.Now().Add(kubelet.StatusPeriod)
 		}
 		next = due
 		if d.statusIsBad() {
 			next = time.Now().Add(min(time.Until(due), d.cfg.jittered(betweenStatus)))
 		}
-		bounded.Sleep(ctx, time.Until(next))
+		d.pace.sleepUntil(ctx, next)
 	}
 	return nil
 }

@@ -96,6 +96,27 @@ func (p *pacer) sleep(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
+// sleepUntil waits until a moment, or ctx ends: in the steady state for the pulse that is nearest to it.
+func (p *pacer) sleepUntil(ctx context.Context, moment time.Time) {
+	for ctx.Err() == nil {
+		pulsed, limit := p.wait()
+		early := time.Duration(0)
+		if limit == steadyInterval {
+			early = steadyInterval / 2
+		}
+		timer := time.NewTimer(time.Until(moment) + early)
+		select {
+		case <-ctx.Done():
+		case <-pulsed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if time.Until(moment) <= early {
+			return
+		}
+	}
+}
+
 // untilTick is the time until the next tick. All parts have the same ones, so that the
 // process wakes up once for all of them.
 func untilTick() time.Duration { return tick - time.Duration(time.Now().UnixNano())%tick }

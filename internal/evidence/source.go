@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -279,6 +280,7 @@ func (s *Sampler) sleep(ctx context.Context) {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-pulsed:
+		runtime.Gosched() // the other parts make their calls, which are answered while this one reads
 	case <-s.wake:
 	}
 }
