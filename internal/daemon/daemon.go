@@ -225,7 +225,7 @@ func (d *Daemon) watch() {
 // serve adds the web server and the control socket.
 func (d *Daemon) serve(build exporter.Build) {
 	opts := server.HandlerOptions{
-		Build: build, Recent: d.history.Bins, Log: d.log, Judged: func() time.Time { return d.Published().At },
+		Build: build, Recent: d.history.Bins, Log: server.Sampled(d.log), Judged: func() time.Time { return d.Published().At },
 		Incident: d.incidents.Get,
 	}
 	opts.Node, _ = os.Hostname() // only for the page's title

@@ -69,7 +69,7 @@ type gateConn struct {
 
 func newGate(l net.Listener, config func(context.Context) (*webSettings, error), refused func(), log *zap.Logger) *gate {
 	g := &gate{
-		listener: l, config: config, refused: refused, log: sampled(log),
+		listener: l, config: config, refused: refused, log: log,
 		accepted: make(chan net.Conn), done: make(chan struct{}), conns: map[*gateConn]struct{}{},
 	}
 	g.close = sync.OnceValue(func() error {

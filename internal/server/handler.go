@@ -45,7 +45,7 @@ type HandlerOptions struct {
 	Judged func() time.Time // of the newest judgement, which is not checked without it
 	// Incident reads an incident. Its error wraps incident.ErrUnknown for an unknown id.
 	Incident func(ctx context.Context, id string) (*incident.Incident, error)
-	Log      *zap.Logger // takes the errors of collectors
+	Log      *zap.Logger // takes the errors of collectors, which may come with each scrape
 
 	clock func() time.Time
 }
@@ -68,7 +68,7 @@ func NewHandler(src Source, gatherer prometheus.TransactionalGatherer, opts Hand
 		EnableOpenMetrics: true,
 	}
 	if opts.Log != nil {
-		metrics.ErrorLog, _ = zap.NewStdLogAt(sampled(opts.Log), zap.WarnLevel) // fails only for an unknown level
+		metrics.ErrorLog, _ = zap.NewStdLogAt(opts.Log, zap.WarnLevel) // fails only for an unknown level
 	}
 	mux.Handle("GET "+view.PathMetrics, promhttp.HandlerForTransactional(gatherer, metrics))
 	mux.HandleFunc("GET "+view.PathHealthz, h.healthz)

@@ -50,6 +50,7 @@ type Server struct {
 	refused   func()   // counts a connection that was closed for the limits
 	handler   http.Handler
 	log       *zap.Logger
+	sampled   *zap.Logger // log for what clients repeat; nil for the control socket
 	endpoints []*endpoint
 	retry     time.Duration
 	ready     chan struct{}
@@ -150,7 +151,7 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) error {
 	if s.web == nil {
 		return server.Serve(netutil.LimitListener(l, maxControlConns))
 	}
-	g := newGate(l, s.web.current, s.refused, s.log)
+	g := newGate(l, s.web.current, s.refused, s.sampled)
 	server.ConnState = g.state
 	var accepting sync.WaitGroup
 	accepting.Go(func() { g.run(ctx) })
@@ -158,8 +159,9 @@ func (s *Server) serveOn(ctx context.Context, l net.Listener) error {
 	return server.Serve(g)
 }
 
-// sampled returns log without repetitions: an equal message is logged once in ten minutes.
-func sampled(log *zap.Logger) *zap.Logger {
+// Sampled returns log without repetitions: an equal message is logged once in ten minutes. Each call
+// takes half a MiB.
+func Sampled(log *zap.Logger) *zap.Logger {
 	return log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core {
 		return zapcore.NewSamplerWithOptions(c, 10*time.Minute, 1, 0)
 	}))
@@ -182,8 +184,9 @@ func NewWebServer(addresses []string, listeners []net.Listener, configFile strin
 		endpoints = append(endpoints, &endpoint{name: address, listen: listen})
 	}
 	file := &webFile{path: configFile}
+	sampled := Sampled(log)
 	return &Server{
-		what: "web address", web: file, refused: refused, handler: file.guard(h, trusted, log), log: log, endpoints: endpoints,
+		what: "web address", web: file, refused: refused, handler: file.guard(h, trusted, sampled), log: log, sampled: sampled, endpoints: endpoints,
 		retry: retryInterval, ready: make(chan struct{}),
 	}
 }

@@ -170,7 +170,6 @@ type authenticated struct{}
 func (f *webFile) guard(next http.Handler, trusted Access, log *zap.Logger) http.Handler {
 	known := newPasswords()
 	limit := &limits{trusted: trusted}
-	log = sampled(log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case view.PathHealthy, view.PathReady, view.PathHealthz:
