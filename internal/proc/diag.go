@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -18,6 +19,33 @@ const (
 )
 
 var errCutOff = errors.New("sock_diag: the kernel's answer is cut off")
+
+// eachAttribute calls visit for each attribute behind the fixed part of an answer. The value is valid
+// during the call.
+func eachAttribute(b []byte, visit func(kind uint16, value []byte)) error {
+	const headerLen, alignment = 4, 4 // struct nlattr
+	order := binary.NativeEndian
+	for len(b) > 0 {
+		if len(b) < headerLen {
+			return errCutOff
+		}
+		size := int(order.Uint16(b))
+		if size < headerLen || size > len(b) {
+			return errCutOff
+		}
+		visit(order.Uint16(b[2:]), b[headerLen:size])
+		b = b[min(len(b), (size+alignment-1)/alignment*alignment):]
+	}
+	return nil
+}
+
+// word returns the number of 32 bits at an offset of an attribute; 0 where it is shorter.
+func word(value []byte, offset int) uint32 {
+	if len(value) < offset+4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(value[offset:])
+}
 
 // sockDiag asks the kernel about sockets in the network namespace of this process. flags are
 // added to those of a request.

@@ -20,12 +20,21 @@ const maxFDs = 1 << 16
 func EachFD(procfs string, pid int, visit func(fd int, target string) bool) error {
 	dir := Path(procfs, pid, "fd")
 	fds, unread := Numbers(dir, maxFDs)
+	if len(fds) == 0 {
+		return unread
+	}
+	opened, err := open(dir, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return failed(dir, err)
+	}
+	defer func() { _ = unix.Close(opened) }() // only read from
+	target := make([]byte, unix.PathMax)
 	for _, fd := range fds {
-		target, err := Link(dir + "/" + strconv.Itoa(fd))
-		if errors.Is(err, Denied) {
-			return err
+		n, err := unix.Readlinkat(opened, strconv.Itoa(fd), target)
+		if outcomeOf(err) == Denied {
+			return failed(dir, err)
 		}
-		if err == nil && !visit(fd, target) {
+		if err == nil && !visit(fd, string(target[:n])) {
 			return nil
 		}
 	}

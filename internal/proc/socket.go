@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/mdlayher/netlink"
@@ -115,23 +113,16 @@ func parsePending(b []byte) ([]uint32, error) {
 	if len(b) < diagMessageLen {
 		return nil, errCutOff
 	}
-	attrs, err := netlink.NewAttributeDecoder(b[diagMessageLen:])
-	if err != nil {
-		return nil, fmt.Errorf("sock_diag: %w", err)
-	}
 	var clients []uint32
-	for attrs.Next() {
-		if attrs.Type() != attrPending {
-			continue
+	err := eachAttribute(b[diagMessageLen:], func(kind uint16, inodes []byte) {
+		if kind != attrPending {
+			return
 		}
-		for inodes := attrs.Bytes(); len(inodes) >= 4; inodes = inodes[4:] {
-			clients = append(clients, binary.NativeEndian.Uint32(inodes))
+		for offset := 0; offset+4 <= len(inodes); offset += 4 {
+			clients = append(clients, word(inodes, offset))
 		}
-	}
-	if err := attrs.Err(); err != nil {
-		return nil, fmt.Errorf("sock_diag: %w", err)
-	}
-	return clients, nil
+	})
+	return clients, err
 }
 
 // diagRequest is struct unix_diag_req.
@@ -161,27 +152,22 @@ func parseDiag(b []byte) (Socket, error) {
 	}
 	order := binary.NativeEndian
 	s := Socket{Kind: b[1], State: b[2], Inode: order.Uint32(b[4:]), Cookie: order.Uint64(b[8:])}
-	attrs, err := netlink.NewAttributeDecoder(b[diagMessageLen:])
-	if err != nil {
-		return Socket{}, fmt.Errorf("sock_diag: %w", err)
-	}
-	for attrs.Next() {
-		v := slices.Concat(attrs.Bytes(), make([]byte, 8)) // pad truncated attributes with zeros
-		switch attrs.Type() {
+	err := eachAttribute(b[diagMessageLen:], func(kind uint16, value []byte) {
+		switch kind {
 		case attrName:
-			s.Name = bindName(string(attrs.Bytes()))
+			s.Name = bindName(string(value))
 		case attrVFS:
-			dev := order.Uint32(v[4:]) // the kernel's own dev_t: 12 bits major, 20 bits minor
-			s.File = FileID{Device: unix.Mkdev(dev>>20, dev&(1<<20-1)), Inode: order.Uint32(v)}
+			dev := word(value, 4) // the kernel's own dev_t: 12 bits major, 20 bits minor
+			s.File = FileID{Device: unix.Mkdev(dev>>20, dev&(1<<20-1)), Inode: word(value, 0)}
 		case attrPeer:
-			s.Peer = order.Uint32(v)
+			s.Peer = word(value, 0)
 		case attrRQLen:
-			s.RQueue = order.Uint32(v)
-			s.WQueue = order.Uint32(v[4:])
+			s.RQueue = word(value, 0)
+			s.WQueue = word(value, 4)
 		}
-	}
-	if err := attrs.Err(); err != nil {
-		return Socket{}, fmt.Errorf("sock_diag: %w", err)
+	})
+	if err != nil {
+		return Socket{}, err
 	}
 	return s, nil
 }

@@ -3,7 +3,6 @@ package proc
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
 	"time"
 
@@ -85,20 +84,15 @@ func parseTCP(b []byte) (TCPSocket, error) {
 		Local:  netip.AddrPortFrom(inetAddress(b[0], b[8:]), binary.BigEndian.Uint16(b[4:])),
 		Remote: netip.AddrPortFrom(inetAddress(b[0], b[24:]), binary.BigEndian.Uint16(b[6:])),
 	}
-	attrs, err := netlink.NewAttributeDecoder(b[tcpMessageLen:])
-	if err != nil {
-		return TCPSocket{}, fmt.Errorf("sock_diag: %w", err)
-	}
-	for attrs.Next() {
-		info := attrs.Bytes()
-		if attrs.Type() != inetInfo || len(info) < infoLen {
-			continue
+	err := eachAttribute(b[tcpMessageLen:], func(kind uint16, info []byte) {
+		if kind != inetInfo || len(info) < infoLen {
+			return
 		}
 		s.Retransmits = int(info[infoRetransmits])
-		s.LastAck = time.Duration(order.Uint32(info[infoLastAck:])) * time.Millisecond
-	}
-	if err := attrs.Err(); err != nil {
-		return TCPSocket{}, fmt.Errorf("sock_diag: %w", err)
+		s.LastAck = time.Duration(word(info, infoLastAck)) * time.Millisecond
+	})
+	if err != nil {
+		return TCPSocket{}, err
 	}
 	return s, nil
 }
