@@ -22,6 +22,9 @@ const (
 	// may be wrong or a pod has changed, familyCalm in the steady state and of a stopped runtime.
 	familyInterval = 2500 * time.Millisecond
 	familyCalm     = 30 * time.Second
+	// restInterval is the time between two looks at the shims of a runtime that is stopped, which is the
+	// reason then; while one of them is stuck there is no rest.
+	restInterval = 2 * time.Second
 )
 
 // childrenSource samples the processes to which the runtime leaves its work.
@@ -42,6 +45,7 @@ type childrenSource struct {
 	runtime        int             // of this sample
 	all            *proc.Processes // from which shims and helpers are
 	shims, helpers []proc.Process
+	checked        time.Time // when the shims and helpers were last looked at
 	changed        uint64
 	unread         proc.Unread // by this sample
 	familyUnread   proc.Unread // by the last search for shims and helpers
@@ -73,28 +77,11 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 	if runtime == 0 {
 		return nil, ErrNoData
 	}
-	changed := c.changes()
-	age := familyInterval
-	switch {
-	case runtime != c.runtime:
-		age = 0
-	case changed == c.changed && (c.isCalm() || c.startsNothing()):
-		age = familyCalm
-	}
-	all, err := c.table.Processes(ctx, age)
+	err := c.updateFamily(ctx, runtime)
 	if err != nil {
 		return nil, err
 	}
-	c.unread.Add("processes", all.Unread)
-	c.runtime = runtime
-	if all != c.all {
-		c.all = all
-		c.changed = changed
-		c.findFamily(ctx)
-	} else {
-		c.shims = c.alive(c.shims)
-		c.helpers = c.alive(c.helpers)
-	}
+	c.unread.Add("processes", c.all.Unread)
 	maps.Copy(c.unread, c.familyUnread)
 	moment := time.Now()
 	return &facts.Children{
@@ -103,6 +90,42 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 		Stuck: longest(c.stuckShims(moment)),
 		Old:   longest(c.oldHelpers(moment)),
 	}, nil
+}
+
+// updateFamily brings the shims and helpers up to date: by a search among all processes where the last
+// one is too old, else by those that it found.
+func (c *childrenSource) updateFamily(ctx context.Context, runtime int) error {
+	changed := c.changes()
+	age := familyInterval
+	switch {
+	case runtime != c.runtime:
+		age = 0
+	case changed == c.changed && (c.isCalm() || c.startsNothing()):
+		age = familyCalm
+	}
+	all := c.all
+	if all == nil || time.Since(all.At) >= age {
+		found, err := c.table.Processes(ctx, age)
+		if err != nil {
+			return err
+		}
+		all = found
+	}
+	c.runtime = runtime
+	rests := c.startsNothing() && len(c.stuck) == 0 && time.Since(c.checked) < restInterval
+	if all == c.all && rests {
+		return nil
+	}
+	c.checked = time.Now()
+	if all == c.all {
+		c.shims = c.alive(c.shims)
+		c.helpers = c.alive(c.helpers)
+		return nil
+	}
+	c.all = all
+	c.changed = changed
+	c.findFamily(ctx)
+	return nil
 }
 
 // startsNothing reports whether the runtime has been stopped since before the last pass over all processes.

@@ -305,6 +305,20 @@ func TestChildrenSearch(t *testing.T) {
 		expect("something may be wrong", 4, 0)
 		evidencetest.WriteTree(t, root, map[string]string{"63/stat": evidencetest.StatLine(63, "containerd-shim", 'S', 1, 9000)})
 		expect("another process has its pid", 3, 0)
+		shim(64, 'S')
+		_, err := w.table.Processes(t.Context(), 0)
+		must.Do(t, err)
+		expect("somebody else has read the processes", 3, 0)
+		later(familyInterval)
+		expect("at the next search", 5, 0)
+		stopped := facts.Process{PID: 5, Alive: true, Threads: map[string]int{"T": 1}, Stops: []time.Time{w.all.At.Add(-1)}}
+		w.process.Watch.last.Store(&sample[facts.Process]{Source: facts.Source{Up: true}, value: &stopped})
+		shim(64, 'T')
+		expect("the runtime is stopped", 5, 0)
+		later(restInterval)
+		expect("at the next look", 5, 1)
+		shim(64, 'S')
+		expect("a stuck one is looked at each time", 5, 0)
 	})
 }
 

@@ -15,12 +15,16 @@ type Members struct {
 	answers map[claim]Answer
 }
 
-// claim is that a process belongs to another one.
+// claim is that a process has a role for its owner.
 type claim struct {
 	process proc.ID
 	comm    string
+	role    string
 	owner   int
 }
+
+// helper is the role of a helper.
+const helper = "helper"
 
 // maxClaims bounds the remembered answers.
 const maxClaims = 4096
@@ -35,7 +39,7 @@ func (m *Members) Shim(ctx context.Context, p proc.Process, runtime int) Answer 
 	if !NamedShim(p) {
 		return refused("%q is not the name of a shim", p.Comm)
 	}
-	return m.prove(ctx, p, runtime, Shim)
+	return m.prove(ctx, p, runtime, "shim", Shim)
 }
 
 // Shims returns the shims and conmons of the runtime with a pid, which serves at sockets with these
@@ -85,29 +89,40 @@ func (m *Members) argsOf(p proc.Process) ([]string, error) {
 
 // Kubelet answers whether a process is a kubelet of the node.
 func (m *Members) Kubelet(ctx context.Context, p proc.Process) Answer {
-	return m.prove(ctx, p, 1, Kubelet)
+	return m.prove(ctx, p, 1, "kubelet", Kubelet)
 }
 
 // Hop answers whether a process is the daemon that it is named after, behind its owner in the path of a
 // call: pid 1 for the first one.
 func (m *Members) Hop(ctx context.Context, p proc.Process, owner int) Answer {
-	return m.prove(ctx, p, owner, Hop)
+	return m.prove(ctx, p, owner, "hop", Hop)
 }
 
 // Helper answers whether a process is a helper of its owner, the runtime or a shim: top is the
 // owner's child from which it descends, or the process itself.
 func (m *Members) Helper(ctx context.Context, p, top, owner proc.Process) Answer {
+	answer := m.prove(ctx, p, owner.PID, helper, belongs) // first: containers' processes are many
+	if !answer.Proven() && answer.Err == nil {
+		return answer
+	}
 	args := m.table.Args(top.ID())
 	if !endsSoon(top, owner, args) {
 		return refused("%q may run for long", top.Comm)
 	}
 	if NamedShim(owner) && top.Comm != owner.Comm && !runsOCI(top, args) {
-		answer := m.keepsPipe(top.PID, owner.PID)
-		if !answer.Proven() {
-			return answer
+		keeps := m.keepsPipe(top.PID, owner.PID)
+		if !keeps.Proven() {
+			return keeps
 		}
 	}
-	return m.prove(ctx, p, owner.PID, belongs)
+	return answer
+}
+
+// hasOwnMounts reports whether a process is known to be in another mount namespace than its owner. So are
+// the processes of containers, of which there are many: nothing else is read of these.
+func (m *Members) hasOwnMounts(pid, owner int) bool {
+	shares, err := proc.SharesNamespace(m.table.ProcFS, pid, owner, "mnt")
+	return err == nil && !shares
 }
 
 // keepsPipe answers whether a process keeps a pipe open that its owner reads, as what the owner
@@ -144,13 +159,14 @@ func (m *Members) Orphan(ctx context.Context, p proc.Process) Answer {
 	if !IsOCI(p) {
 		return refused("%q is not the name of an OCI runtime", p.Comm)
 	}
-	return m.prove(ctx, p, 1, belongs)
+	return m.prove(ctx, p, 1, helper, belongs)
 }
 
 // prove returns the answer for a process and its owner, and keeps it unless a proof could not be read.
 // Pid 1 stands for an owner that is not known or has ended.
-func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func(p, owner proc.Identity) Answer) Answer {
-	question := claim{process: p.ID(), comm: p.Comm, owner: owner}
+func (m *Members) prove(ctx context.Context, p proc.Process, owner int, role string,
+	ask func(p, owner proc.Identity) Answer) Answer {
+	question := claim{process: p.ID(), comm: p.Comm, role: role, owner: owner}
 	answer, found := m.answers[question]
 	if found {
 		return answer
@@ -158,6 +174,13 @@ func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func
 	uid := proc.OwnerOf(m.table.ProcFS, p.PID)
 	if uid != 0 && uid != proc.OwnerOf(m.table.ProcFS, owner) {
 		return refused("it runs as uid %d", uid) // not worth a place: there may be thousands
+	}
+	if len(m.answers) >= maxClaims {
+		clear(m.answers)
+	}
+	if role == helper && m.hasOwnMounts(p.PID, owner) {
+		m.answers[question] = otherMounts
+		return otherMounts
 	}
 	id, err := m.table.Identify(ctx, p.PID)
 	if err != nil {
@@ -169,9 +192,6 @@ func (m *Members) prove(ctx context.Context, p proc.Process, owner int, ask func
 	}
 	if err != nil {
 		return unproved(err)
-	}
-	if len(m.answers) >= maxClaims {
-		clear(m.answers)
 	}
 	answer = ask(id, ownerID)
 	if answer.Err == nil {
@@ -235,6 +255,9 @@ func Hop(p, owner proc.Identity) Answer {
 	return answer
 }
 
+// otherMounts refuses a container's own process.
+var otherMounts = refused("it is in another mount namespace than its parent")
+
 // belongs answers whether a process is of the same user and in the same namespaces as its owner,
 // and no container's own process: without the mount namespace its cgroup shows that.
 func belongs(p, owner proc.Identity) Answer {
@@ -244,7 +267,7 @@ func belongs(p, owner proc.Identity) Answer {
 	}
 	if p.MountNS != "" && owner.MountNS != "" {
 		if p.MountNS != owner.MountNS {
-			return refused("it is in another mount namespace than its parent")
+			return otherMounts
 		}
 		return answer
 	}

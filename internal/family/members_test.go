@@ -87,6 +87,26 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// TestOwnMounts: a container's process is refused by its mount namespace alone, also where nothing else of
+// it can be read; one whose namespace cannot be read is not.
+func TestOwnMounts(t *testing.T) {
+	root := t.TempDir()
+	evidencetest.WriteTree(t, root, map[string]string{"10/ns/.keep": "", "20/ns/.keep": "", "30/ns/.keep": ""})
+	must.Do(t, os.Symlink("mnt:[1]", filepath.Join(root, "10/ns/mnt")))
+	must.Do(t, os.Symlink("mnt:[2]", filepath.Join(root, "20/ns/mnt")))
+	shim := proc.Process{PID: 10, Comm: "containerd-shim", Start: 1}
+	m := NewMembers(proc.NewTable(root))
+	for pid, want := range map[int]string{20: otherMounts.Refused, 30: "may run for long"} {
+		p := proc.Process{PID: pid, Comm: "app", Start: 1}
+		for range 2 {
+			answer := m.Helper(t.Context(), p, p, shim)
+			if answer.Err != nil || !strings.Contains(answer.Refused, want) {
+				t.Errorf("%d: %+v", pid, answer)
+			}
+		}
+	}
+}
+
 // otherPipe returns a FIFO: a path, and no pipe of the shim's.
 func otherPipe(t *testing.T) *os.File {
 	t.Helper()

@@ -19,7 +19,8 @@ const (
 	// Interval is the time between two passes, owedInterval while something is owed.
 	Interval     = 10 * time.Second
 	owedInterval = 2 * time.Second
-	// tableAge is how old the process table may be, owedTableAge while something is owed.
+	// tableAge is how old the process table may be, owedTableAge while the end of a process is owed, and
+	// for the holders of pipes.
 	tableAge     = 30 * time.Second
 	owedTableAge = 2 * time.Second
 	// limit is the age from which an obligation is followed: of a peer that stands still, and of a

@@ -19,7 +19,7 @@ const standardFDs = 3
 // pipes notes the pipes that the runtime, or a hop behind it, reads and that only strangers keep
 // open, as a daemon does that a CNI plugin has left: the call ends when they are closed.
 func (p *pass) pipes(ctx context.Context) {
-	if p.moment.Before(p.pipesDue) && !p.owesPipe() {
+	if p.moment.Before(p.pipesDue) && !p.owes(openPipe) {
 		return
 	}
 	p.pipesDue = p.moment.Add(idleLimit)
@@ -58,10 +58,10 @@ func (p *pass) readPipe(pid, fd int, id identity, name string) *obligation {
 	return nil
 }
 
-// owesPipe reports whether a pipe is read that may be a stranger's.
-func (p *pass) owesPipe() bool {
+// owes reports whether something of a kind is owed, or may be.
+func (p *pass) owes(what kind) bool {
 	for id := range p.owed {
-		if id.kind == openPipe {
+		if id.kind == what {
 			return true
 		}
 	}

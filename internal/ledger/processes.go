@@ -12,7 +12,7 @@ import (
 // the kernel, or their PID namespace has a member that does.
 func (p *pass) processes(ctx context.Context) {
 	age := tableAge
-	if p.isUrgent() {
+	if p.owes(killed) {
 		age = owedTableAge
 	}
 	all := p.readProcesses(ctx, age)
