@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
+	"regexp"
 	"syscall"
 
 	"github.com/plegd/plegd/internal/proc"
@@ -26,8 +26,9 @@ const (
 
 var (
 	errRedirect = errors.New("the runtime redirects to another address")
-	// errNotHTTP stands for net/http's text, which has the bytes of a gRPC server.
-	errNotHTTP = errors.New("the runtime does not answer in HTTP/1.1")
+	errNotHTTP  = errors.New("the runtime does not answer in HTTP/1.1")
+	// notHTTP is net/http's text for bytes of a gRPC server, after the request and before it (transport.go).
+	notHTTP = regexp.MustCompile("malformed HTTP|readLoopPeekFailLocked")
 )
 
 // Get reads at most limit bytes of a page of allowedPages over a runtime's unix socket. The
@@ -50,7 +51,7 @@ func Get(ctx context.Context, socket, page string, limit int64) ([]byte, error) 
 		return nil, err
 	}
 	answer, err := client.Do(request)
-	if err != nil && strings.Contains(err.Error(), "malformed HTTP") {
+	if err != nil && notHTTP.MatchString(err.Error()) {
 		err = errNotHTTP
 	}
 	if err != nil {

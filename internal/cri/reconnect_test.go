@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"bufio"
 	"errors"
 	"net"
 	"net/http"
@@ -11,8 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"google.golang.org/grpc"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
 	"github.com/plegd/plegd/test/check"
@@ -287,9 +286,16 @@ func TestGetOnlyReads(t *testing.T) {
 	}
 	other, err := net.Listen("unix", filepath.Join(t.TempDir(), "g.sock"))
 	must.Do(t, err)
-	speaksGRPC := grpc.NewServer()
-	go func() { _ = speaksGRPC.Serve(other) }()
-	t.Cleanup(speaksGRPC.Stop)
+	t.Cleanup(func() { _ = other.Close() })
+	go func() {
+		conn, err := other.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
+		_, _ = conn.Write([]byte("\x00\x00\x06\x04\x00\x00\x00\x00\x00\n")) // SETTINGS of HTTP/2
+	}()
 	if _, err := Get(t.Context(), other.Addr().String(), PageInfo, 100); !errors.Is(err, errNotHTTP) {
 		t.Errorf("a server that speaks gRPC alone: %v", err)
 	}
