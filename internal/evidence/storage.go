@@ -99,10 +99,10 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 	}
 	maps.Copy(s.unread, s.searchUnread)
 	for _, d := range s.dirs {
-		err := d.stat(s.procfs, s.files)
+		f, err := d.stat(s.procfs, s.files)
 		switch {
 		case err == nil:
-			out.FileSystems = append(out.FileSystems, d.FileSystem)
+			out.FileSystems = append(out.FileSystems, f)
 		case proc.Gone(err):
 			s.searched = time.Time{} // the process has ended
 		case errors.Is(err, fs.ErrPermission):
@@ -215,19 +215,20 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 }
 
 // stat asks about the file system, as the process sees it.
-func (d *storageDir) stat(procfs string, files proc.Files) error {
+func (d *storageDir) stat(procfs string, files proc.Files) (facts.FileSystem, error) {
+	f := d.FileSystem
 	var st unix.Statfs_t
 	path := proc.Path(procfs, d.pid, "root") + d.Directory
 	if err := unix.Statfs(path, &st); err != nil {
-		return &fs.PathError{Op: "statfs", Path: path, Err: err}
+		return f, &fs.PathError{Op: "statfs", Path: path, Err: err}
 	}
-	d.Bytes = int64(st.Blocks) * st.Bsize //nolint:gosec // < 2^63
-	d.Inodes = int64(st.Files)            //nolint:gosec // likewise
-	d.FreeInodes = int64(st.Ffree)        //nolint:gosec // likewise
+	f.Bytes = int64(st.Blocks) * st.Bsize //nolint:gosec // < 2^63
+	f.Inodes = int64(st.Files)            //nolint:gosec // likewise
+	f.FreeInodes = int64(st.Ffree)        //nolint:gosec // likewise
 	// Without the blocks that ext4 keeps for itself: statfs calls them free, and not even root
 	// can have them.
 	free := int64(st.Bfree) - max(0, files.Number(d.ext4, "reserved_clusters")) //nolint:gosec // likewise
-	d.FreeBytes = max(0, free) * st.Bsize
-	d.ReadOnly = d.ReadOnly || st.Flags&unix.ST_RDONLY != 0
-	return nil
+	f.FreeBytes = max(0, free) * st.Bsize
+	f.ReadOnly = f.ReadOnly || st.Flags&unix.ST_RDONLY != 0
+	return f, nil
 }

@@ -177,8 +177,8 @@ func (w *writer) unknownMount(place string) (m proc.Mount, found bool) {
 // add adds a directory that is there and whose file system has a size.
 func (w *writer) add(dir, use string) {
 	d := w.dirOn(w.mounts, dir, use, w.process.PID)
-	err := d.stat(w.procfs, w.files)
-	if !proc.Gone(err) && (err != nil || d.Bytes > 0) {
+	f, err := d.stat(w.procfs, w.files)
+	if !proc.Gone(err) && (err != nil || f.Bytes > 0) {
 		w.dirs = append(w.dirs, d)
 	}
 }

@@ -163,6 +163,9 @@ func TestStorageDirectories(t *testing.T) {
 			}
 		}
 		check.Equal(t, got, tt.want, "%s %s %s: %v", tt.comm, tt.args, tt.conmon, err)
+		for _, d := range s.dirs {
+			check.Equal(t, d.Bytes, 0, "%s has numbers of the search: a state that was read then would stay", d.Directory)
+		}
 		check.Equal(t, errors.Is(err, ErrNoData), tt.want == "", "%s: no directory: %v", tt.comm, err)
 	}
 }
