@@ -19,11 +19,6 @@ const (
 	stopSuspected = 3 * time.Second // how long after a stop another one is likely
 	// searchInterval is the age of the process table that a search accepts.
 	searchInterval = 5 * time.Second
-	// For successorGrace after a process went, its successor is looked for throughout
-	// successorWatch at each sample: one that cannot start lives for milliseconds.
-	successorGrace = 30 * time.Second
-	successorWatch = 300 * time.Millisecond
-	successorLooks = 8
 	tracerInterval = 5 * time.Second // between two reads of who traces it
 	// startSlack is the precision of a start time that is compared with another clock.
 	startSlack = 100 * time.Millisecond
@@ -36,17 +31,18 @@ const (
 // cannot be read is empty, or -1.
 type Process struct {
 	*Watch[facts.Process]
-	hop *hop
-	up  func() time.Duration
+	up func() time.Duration
 
 	// The following fields belong to gather.
-	last     *facts.Process // of no process before the first sample
-	seenUp   time.Duration  // the time since boot when it was taken
-	place    place          // where it was started
-	args     []string       // its arguments
-	proven   bool           // last.Program is what its identity proves
-	older    map[int]bool   // the processes that were there before it went
-	lockFile string         // of last.Lock as /proc/locks has it
+	predecessor                // of the process that follows the last one
+	last        *facts.Process // of no process before the first sample
+	proven      bool           // last.Program is what its identity proves
+	lockFile    string         // of last.Lock as /proc/locks has it
+	// successors are the processes that follow the last one, nil while it lives. invocation is that of
+	// its unit, early is true once a start was counted by another invocation before its process was seen.
+	successors *successors
+	invocation string
+	early      bool
 	// databases are those that the process had open at databasesRead, by their names in /proc/locks.
 	databases     map[string]string
 	databasesRead time.Time
@@ -57,11 +53,11 @@ type Process struct {
 
 func newProcess(h *hop) *Process {
 	p := &Process{
-		hop:     h,
-		up:      proc.Uptime,
-		last:    &facts.Process{},
-		threads: threads{table: h.table},
-		unread:  proc.Unread{},
+		predecessor: predecessor{hop: h},
+		up:          proc.Uptime,
+		last:        &facts.Process{},
+		threads:     threads{table: h.table},
+		unread:      proc.Unread{},
 	}
 	p.Watch = NewWatch(Spec[facts.Process]{
 		Name:     h.prefix + "process",
@@ -96,6 +92,7 @@ func (p *Process) sampled() proc.Process {
 
 func (p *Process) gather(ctx context.Context) (*facts.Process, error) {
 	s, err := p.find(ctx)
+	p.countMissed(s)
 	if err == nil {
 		err = p.read(ctx, s)
 		if proc.Gone(err) && !p.isLast(s) {
@@ -135,13 +132,17 @@ func (p *Process) read(ctx context.Context, s proc.Process) error {
 	if err := p.threads.sample(s.ID(), v, p.unread); err != nil {
 		return err
 	}
-	if p.isLast(s) {
-		p.keepHistory(v)
-	} else {
+	isNew := !p.isLast(s)
+	if isNew {
 		p.countStart(v)
+	} else {
+		p.keepHistory(v)
 	}
 	if v.Command == "" { // of a new one, or not read in time
 		v.Command, v.Unit = p.hop.nameOf(s.ID())
+	}
+	if isNew {
+		p.invocation = p.hop.invocationOf(v.Unit)
 	}
 	if !p.proven || v.Comm != p.last.Comm { // of a new one, or of one that runs another program by now
 		v.Program, p.proven = p.program(ctx, s.PID)
@@ -216,15 +217,40 @@ func (p *Process) keepHistory(v *facts.Process) {
 
 // countStart counts the start of another process, unless it is the first.
 func (p *Process) countStart(v *facts.Process) {
-	p.place = p.placeOf(v.PID)
+	p.successors.end()
+	p.successors = nil
+	p.place = p.hop.placeOf(v.PID)
 	p.args = p.hop.table.Args(proc.ID{PID: v.PID, Start: v.StartTicks})
-	p.older = nil
 	p.lockFile = ""
 	p.proven = false
 	if p.last.PID != 0 {
-		v.RestartsTotal++
-		v.Restarts = appendTime(p.last.Restarts, v.At, keptRestarts)
+		p.addStart(v, v.At)
 	}
+}
+
+// countMissed counts the starts since the last sample of processes that have ended by now: those that
+// were found, else one where systemd has started the unit. current is the process of this sample, zero
+// for none.
+func (p *Process) countMissed(current proc.Process) {
+	if p.last.PID == 0 || p.isLast(current) {
+		return
+	}
+	missed := p.successors.take()
+	for _, s := range missed {
+		p.countShortLife(s)
+	}
+	invocation := p.hop.invocationOf(p.last.Unit) // "" while it has none, between two starts
+	if current.PID != 0 || invocation == "" {
+		return // a new one counts the start of its own invocation
+	}
+	if len(missed) == 0 && p.invocation != "" && p.invocation != invocation {
+		gone := *p.last
+		p.early = false
+		p.addStart(&gone, time.Now())
+		p.early = true
+		p.last = &gone
+	}
+	p.invocation = invocation
 }
 
 // countShortLife counts the start of a process that ended before it could be read.
@@ -232,29 +258,20 @@ func (p *Process) countShortLife(s proc.Process) {
 	next := *p.last
 	next.PID = s.PID
 	next.StartTicks = s.Start
-	next.Start = time.Now()
-	next.RestartsTotal++
-	next.Restarts = appendTime(p.last.Restarts, next.Start, keptRestarts)
+	next.Start = proc.StartedAt(time.Now(), p.up(), s.Start)
+	p.addStart(&next, next.Start)
 	p.last = &next
 	p.seenUp = p.up()
-	p.older = nil
 }
 
-// place is where a process runs: its /proc/PID/cgroup and its mount namespace, "" for one that could not
-// be read, and what could not.
-type place struct {
-	cgroup, mounts string
-	unread         proc.Unread
-}
-
-func (p *Process) placeOf(pid int) place {
-	out := place{unread: proc.Unread{}}
-	cgroup, err := proc.ReadFile(proc.Path(p.hop.procfs, pid, "cgroup"))
-	out.unread.Add("cgroup", err)
-	out.cgroup = string(cgroup)
-	out.mounts, err = proc.MountNamespace(p.hop.procfs, pid)
-	out.unread.Add("mount namespace", err)
-	return out
+// addStart adds a start to those that are known, unless it was counted early.
+func (p *Process) addStart(v *facts.Process, at time.Time) {
+	if p.early {
+		p.early = false
+		return
+	}
+	v.RestartsTotal++
+	v.Restarts = appendTime(v.Restarts, at, keptRestarts)
 }
 
 // appendTime appends to a copy of the last times, of which it keeps some.

@@ -3,10 +3,8 @@ package evidence
 import (
 	"context"
 	"maps"
-	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -33,7 +31,7 @@ func (p *Process) find(ctx context.Context) (proc.Process, error) {
 		return holder, nil
 	}
 	if p.last.PID != 0 {
-		return p.successor(ctx)
+		return p.successor()
 	}
 	return proc.Process{}, err
 }
@@ -52,74 +50,20 @@ func (p *Process) accepts(s proc.Process, candidate peer) bool {
 	return !reused || p.last.Comm == s.Comm
 }
 
-// successor returns the process that was started in the place of the last one since that was last
-// seen; of several the newest, but not a child that it has forked and that has yet to execute
-// another program.
-func (p *Process) successor(ctx context.Context) (proc.Process, error) {
-	looks := 1
-	if p.up()-p.seenUp <= successorGrace {
-		looks = successorLooks
+// successor returns the process that was started in the place of the last one since that was last seen:
+// of several the newest.
+func (p *Process) successor() (proc.Process, error) {
+	if p.successors == nil {
+		ended := p.predecessor
+		ended.comm = p.last.Comm
+		p.successors = newSuccessors(ended)
 	}
-	for range looks {
-		newest := p.newest()
-		if newest.PID != 0 {
-			return newest, nil
-		}
-		if looks == 1 || !bounded.Sleep(ctx, successorWatch/successorLooks) {
-			break
-		}
+	p.successors.look()
+	p.successors.watch()
+	newest, unread := p.successors.newest()
+	maps.Copy(p.unread, unread)
+	if newest.PID == 0 {
+		return newest, proc.ErrGone
 	}
-	return proc.Process{}, proc.ErrGone
-}
-
-// newest returns the newest process that follows the last one now; none is zero.
-func (p *Process) newest() (best proc.Process) {
-	pids, err := proc.PIDs(p.hop.procfs)
-	p.unread.Add("processes", err)
-	if p.older == nil {
-		p.older = map[int]bool{}
-	}
-	for _, pid := range pids {
-		if p.older[pid] {
-			continue
-		}
-		s, err := p.hop.table.Alive(pid)
-		switch {
-		case err != nil:
-		case !p.isNewer(s):
-			p.older[pid] = true
-		case s.Start >= best.Start && p.follows(s):
-			best = s
-		}
-	}
-	return best
-}
-
-// follows reports whether a newer process is in the place of the last one, and none that it has forked.
-func (p *Process) follows(s proc.Process) bool {
-	if s.Comm != p.last.Comm || !p.isInItsPlace(s) {
-		return false
-	}
-	parent, err := p.hop.table.Alive(s.PPID)
-	return err != nil || parent.Comm != s.Comm || !p.isNewer(parent)
-}
-
-// isNewer reports whether a process was started after the last one was last seen.
-func (p *Process) isNewer(s proc.Process) bool { return proc.TicksToDuration(s.Start+1) >= p.seenUp }
-
-// isInItsPlace reports whether a process of the last one's name is in its cgroup, or has its
-// arguments and its mounts. What could not be read of either may be why it is not known to be.
-func (p *Process) isInItsPlace(s proc.Process) bool {
-	found := p.placeOf(s.PID)
-	if p.place.cgroup != "" && found.cgroup == p.place.cgroup {
-		return true
-	}
-	args := p.hop.table.Args(s.ID())
-	isSameCommand := len(args) > 1 && len(p.args) > 1 && slices.Equal(args[1:], p.args[1:])
-	if isSameCommand && p.place.mounts != "" && found.mounts == p.place.mounts {
-		return true
-	}
-	maps.Copy(p.unread, p.place.unread)
-	maps.Copy(p.unread, found.unread)
-	return false
+	return newest, nil
 }

@@ -272,6 +272,8 @@ func TestProcessSuccessor(t *testing.T) {
 	}
 	p.args = []string{"/usr/bin/containerd", "--config", "/c"}
 	p.place.mounts = "mnt:[8]"
+	p.successors.end()
+	p.successors = nil // those of the process with other mounts
 	if v := gatherProcess(t, p); !v.Alive || v.PID != 5009 || v.RestartsTotal != 3 {
 		t.Errorf("%+v, want that with its arguments", v)
 	}
@@ -293,11 +295,77 @@ func TestPlaceUnread(t *testing.T) {
 			must.Do(t, os.RemoveAll(filepath.Join(root, "1000")))
 			v := gatherProcess(t, p)
 			_, said := p.unread[part]
+			p.successors.end()
 			if v.Alive || !said {
 				t.Errorf("%s of %s: alive %t, unread %v", part, pid, v.Alive, p.unread)
 			}
 		}
 	}
+}
+
+// TestMissedStarts: starts are counted of processes that have ended at the next sample, those that
+// were found and, of a unit of systemd, one that was not.
+func TestMissedStarts(t *testing.T) {
+	const cgroup = "0::/system.slice/containerd.service\n"
+	root := evidencetest.CopyTree(t, "testdata/proc")
+	evidencetest.WriteTree(t, root, map[string]string{"1000/cgroup": cgroup})
+	units := filepath.Join(root, "1/root/run/systemd/units")
+	must.Do(t, os.MkdirAll(units, 0o755))
+	invoke := func(id string) {
+		link := filepath.Join(units, "invocation:containerd.service")
+		_ = os.Remove(link) // as systemd does between two starts
+		if id != "" {
+			must.Do(t, os.Symlink(id, link))
+		}
+	}
+	start := func(pid int) {
+		line := evidencetest.StatLine(pid, "containerd", 'S', 1, 100_000+uint64(pid))
+		evidencetest.WriteTree(t, root, map[string]string{
+			fmt.Sprintf("%d/cgroup", pid): cgroup, fmt.Sprintf("%d/stat", pid): line, fmt.Sprintf("%d/task/%d/stat", pid, pid): line,
+		})
+	}
+	end := func(pid int) { must.Do(t, os.RemoveAll(filepath.Join(root, strconv.Itoa(pid)))) }
+	invoke("a")
+	p := processOf(root, func() int { return 1000 })
+	p.up = func() time.Duration { return 1000 * time.Second }
+	gatherProcess(t, p)
+	for _, step := range []struct {
+		name   string
+		change func()
+		alive  bool
+		want   int // starts since the last step
+	}{
+		{name: "it ends", change: func() { end(1000); invoke("") }},
+		{name: "two that end", change: func() {
+			for _, pid := range []int{5001, 5002} {
+				start(pid)
+				p.successors.look()
+				end(pid)
+			}
+			invoke("c")
+		}, want: 2},
+		{name: "nothing", change: func() { invoke("") }},
+		{name: "one that was not seen", change: func() { invoke("d") }, want: 1},
+		{name: "its process, which is seen late", change: func() { start(5003) }, alive: true},
+		{name: "it is replaced within the invocation", change: func() { end(5003); start(5004) }, alive: true, want: 1},
+		{name: "it is replaced in another one", change: func() { end(5004); invoke("e"); start(5005) }, alive: true, want: 1},
+		{name: "one that ends, before one that stays", change: func() {
+			end(5005)
+			gatherProcess(t, p)
+			start(5006)
+			p.successors.look()
+			end(5006)
+			start(5007)
+			invoke("f")
+		}, alive: true, want: 2},
+	} {
+		before := p.last.RestartsTotal
+		step.change()
+		v := gatherProcess(t, p)
+		check.Equal(t, v.RestartsTotal-before, step.want, "%s: starts", step.name)
+		check.Equal(t, v.Alive, step.alive, "%s: alive", step.name)
+	}
+	p.successors.end()
 }
 
 // TestProcessGone: what ends a process, and what only looks so.
