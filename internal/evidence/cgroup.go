@@ -20,6 +20,8 @@ const (
 	// minThrottledPeriods is from how many periods without accounted throttled time it is
 	// missing: that of one may be accounted a moment later.
 	minThrottledPeriods = 2
+	// throttledLittle is the share of the time below which a quota does not count as throttling on.
+	throttledLittle = 0.1
 )
 
 // cgroupSource reads the runtime's own cgroup, on v1, hybrid and v2.
@@ -29,7 +31,9 @@ type cgroupSource struct {
 	unread      proc.Unread // by this sample
 	samples     []levels    // the oldest first
 	throttledAt time.Time   // when a quota was last seen to take time
-	frozenAt    time.Time
+	// throttledSince is since when one has taken throttledLittle in each sample, zero for not now.
+	throttledSince time.Time
+	frozenAt       time.Time
 }
 
 // levels are the counters of every level at one time, by controller and directory.
@@ -151,6 +155,12 @@ func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 		}
 	}
 	v.ThrottledAt = s.throttledAt
+	if v.Throttled < throttledLittle {
+		s.throttledSince = time.Time{}
+	} else {
+		s.throttledSince = cmp.Or(s.throttledSince, v.At)
+	}
+	v.ThrottledSince = s.throttledSince
 }
 
 // throttledShare returns the share of the time and of the periods in which a quota held its tasks

@@ -117,6 +117,7 @@ func TestCgroupThrottled(t *testing.T) {
 				sysfs := evidencetest.CopyTree(t, v.sysfs)
 				w, dir := cgroupOf(t, sysfs, v.cgroups), v.root+tt.level+"/"
 				var got *facts.Cgroup
+				var since time.Time
 				for i, s := range tt.steps {
 					time.Sleep(time.Second)
 					files := map[string]string{dir + "cpu.stat": fmt.Sprintf(v.format, s.periods, s.throttled, s.usec), dir + v.file: "1000 100000\n"}
@@ -131,6 +132,14 @@ func TestCgroupThrottled(t *testing.T) {
 					if math.Abs(got.Throttled-s.share) > 1e-3 || math.Abs(got.ThrottledPeriods-s.of) > 1e-3 {
 						t.Errorf("%s, %s, step %d: %f of the time, %f of the periods; want %+v", name, v.file, i, got.Throttled, got.ThrottledPeriods, s)
 					}
+					begins := s.share > 0 && since.IsZero()
+					if begins {
+						since = got.At
+					}
+					if s.share == 0 {
+						since = time.Time{}
+					}
+					check.Equal(t, got.ThrottledSince, since, "%s, %s, step %d: throttled since", name, v.file, i)
 				}
 				if got.ThrottledTotal != tt.total || got.ThrottledAt.IsZero() || got.ThrottledAt.After(got.At) {
 					t.Errorf("%s, %s: %s in all, the last at %s", name, v.file, got.ThrottledTotal, got.ThrottledAt)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/plain"
@@ -73,6 +75,9 @@ func readNode(root string, files proc.Files) (*facts.Node, procfs.CPUStat, error
 		return nil, procfs.CPUStat{}, err
 	}
 	n.ThreadsMax = min(n.ThreadsMax, pids)
+	if inotifyUsedUp() {
+		n.InotifyMax = int(max(0, files.Number(root, "sys/fs/inotify/max_user_instances")))
+	}
 	fs, err := procfs.NewFS(root)
 	if err != nil {
 		return nil, procfs.CPUStat{}, err
@@ -82,6 +87,22 @@ func readNode(root string, files proc.Files) (*facts.Node, procfs.CPUStat, error
 		return nil, procfs.CPUStat{}, err
 	}
 	return n, stat.CPUTotal, nil
+}
+
+// inotifyUsedUp reports whether plegd's user, which is the runtime's, can make no further inotify
+// instance, although it can have another descriptor.
+func inotifyUsedUp() bool {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	if err == nil {
+		_ = unix.Close(fd) // nothing is watched
+		return false
+	}
+	other, failed := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if failed != nil {
+		return false
+	}
+	_ = unix.Close(other) // nothing was written
+	return errors.Is(err, unix.EMFILE) && os.Geteuid() == 0
 }
 
 // scan decodes a file by a format of fmt.Sscanf.

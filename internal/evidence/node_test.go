@@ -4,8 +4,10 @@ import (
 	"errors"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -158,4 +160,35 @@ func TestPolledLock(t *testing.T) {
 	check.Equal(t, gatherProcess(t, p).Lock != nil, true, "locked, as it was open just before")
 	p.databasesRead = p.databasesRead.Add(-databaseInterval)
 	check.Equal(t, gatherProcess(t, p).Lock != nil, false, "locked once it has been closed")
+}
+
+// TestInotifyUsedUp: that no further instance can be made is found in a user namespace with that limit.
+func TestInotifyUsedUp(t *testing.T) {
+	const limit = "PLEGD_TEST_INOTIFY"
+	if text := os.Getenv(limit); text != "" {
+		err := os.WriteFile("/proc/sys/user/max_inotify_instances", []byte(text), 0)
+		if err != nil {
+			t.Skip("SKIPPED:", err)
+		}
+		check.Equal(t, inotifyUsedUp(), text == "0", "used up with a limit of %s", text)
+		return
+	}
+	if inotifyUsedUp() {
+		t.Skip("SKIPPED: they are used up here")
+	}
+	for _, text := range []string{"0", "1"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestInotifyUsedUp$", "-test.v")
+		cmd.Env = append(os.Environ(), limit+"="+text)
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		}
+		out, err := cmd.CombinedOutput()
+		switch {
+		case errors.Is(err, syscall.EPERM), strings.Contains(string(out), "SKIPPED"):
+			t.Skipf("SKIPPED: no user namespace with a limit: %v %s", err, out)
+		case err != nil:
+			t.Errorf("%v: %s", err, out)
+		}
+	}
 }

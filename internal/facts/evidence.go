@@ -101,15 +101,17 @@ type Cgroup struct {
 	FrozenAt time.Time `json:"frozen_at,omitzero"` // when it was last seen so
 	// Throttled is the time per second, over the last sample, that its CPU quota took,
 	// ThrottledPeriods the share of periods, 0 to 1, ThrottledAt when that was last seen.
-	Throttled        float64         `json:"throttled"`
-	ThrottledPeriods float64         `json:"throttled_periods"`
-	ThrottledTotal   time.Duration   `json:"throttled_total_seconds"`
-	ThrottledAt      time.Time       `json:"throttled_at,omitzero"`
-	ThrottledPath    string          `json:"throttled_path,omitzero"` // the level whose quota takes most
-	PIDs             int             `json:"pids"`
-	PIDsMax          int             `json:"pids_max"`                // the nearest limit at it or above, 0 for none
-	MemoryLimits     []MemoryLimit   `json:"memory_limits,omitempty"` // the levels that limit its memory, its own first
-	Pressure         *CgroupPressure `json:"pressure,omitzero"`       // nil where the kernel has none
+	Throttled        float64       `json:"throttled"`
+	ThrottledPeriods float64       `json:"throttled_periods"`
+	ThrottledTotal   time.Duration `json:"throttled_total_seconds"`
+	ThrottledAt      time.Time     `json:"throttled_at,omitzero"`
+	ThrottledPath    string        `json:"throttled_path,omitzero"` // the level whose quota takes most
+	// ThrottledSince is since when the quota has taken at least a tenth of the time in each sample, zero for not now.
+	ThrottledSince time.Time       `json:"throttled_since,omitzero"`
+	PIDs           int             `json:"pids"`
+	PIDsMax        int             `json:"pids_max"`                // the nearest limit at it or above, 0 for none
+	MemoryLimits   []MemoryLimit   `json:"memory_limits,omitempty"` // the levels that limit its memory, its own first
+	Pressure       *CgroupPressure `json:"pressure,omitzero"`       // nil where the kernel has none
 }
 
 // MemoryLimit is one level of the runtime's cgroup that limits its memory.
@@ -180,6 +182,8 @@ type Node struct {
 	FilesMax   uint64  `json:"files_max"`
 	Threads    int     `json:"threads"`
 	ThreadsMax int     `json:"threads_max"` // the smaller of pid_max and threads-max
+	// InotifyMax is fs.inotify.max_user_instances while root has used up its instances, else 0.
+	InotifyMax int `json:"inotify_max,omitzero"`
 }
 
 // Kubelet is the kubelet's report about itself.

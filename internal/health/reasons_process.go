@@ -109,7 +109,7 @@ func (s *signals) lately(times []time.Time, within time.Duration) (n int) {
 
 func throttled(s *signals) (out lines) {
 	// The kernel adds up the time only when it lets the process run again.
-	if !s.quotaTakes() || !s.callsSlow && !s.listsSlowLately(RuntimeThrottled) {
+	if !s.quotaTakes() || !s.callsSlow && !s.listsSlowLately(RuntimeThrottled) && !s.throttledOn() {
 		return nil
 	}
 	out.add("throttled for %.2gs a second, in %.0f %% of its periods", s.cgroup.Throttled, 100*s.cgroup.ThrottledPeriods)
@@ -119,6 +119,13 @@ func throttled(s *signals) (out lines) {
 		out.add("the lists of the last relist took %s", facts.Seconds(last))
 	}
 	return out
+}
+
+// throttledOn reports whether the quota has taken time for long, from the periods in which the runtime
+// runs too: what it does then takes longer, be its lists quick.
+func (s *signals) throttledOn() bool {
+	c := s.cgroup
+	return !c.ThrottledSince.IsZero() && s.age(c.ThrottledSince) >= throttledLong && c.ThrottledPeriods >= throttledShare
 }
 
 // quotaTakes reports whether the CPU quota takes enough time; once it has, whether it still takes some.
@@ -229,7 +236,7 @@ func (s *signals) absentWhileStarting() lines {
 	return line("it does not listen yet")
 }
 
-// kernelLimits names the limits of tasks, threads, open files and mounts that are reached.
+// kernelLimits names the limits of tasks, threads, open files, inotify instances and mounts that are reached.
 func kernelLimits(s *signals) (out lines) {
 	c := s.cgroup
 	n := s.node
@@ -242,6 +249,7 @@ func kernelLimits(s *signals) (out lines) {
 		{what: "tasks of the runtime's cgroup", count: float64(c.PIDs), limit: float64(c.PIDsMax), share: pidsFull},
 		{what: "threads of the node", count: float64(n.Threads), limit: float64(n.ThreadsMax), share: nodeFull},
 		{what: "open files of the node", count: float64(n.Files), limit: float64(n.FilesMax), share: nodeFull},
+		{what: "inotify instances of root (fs.inotify.max_user_instances)", count: float64(n.InotifyMax), limit: float64(n.InotifyMax), share: 1},
 		{what: "mounts of the runtime's mount namespace (fs.mount-max)", count: float64(storage.Mounts),
 			limit: float64(storage.MountsMax), share: pidsFull},
 		{what: "threads of the runtime, which Go ends at the limit", count: float64(s.process.ThreadCount),

@@ -124,6 +124,7 @@ var thresholds = []struct {
 	// CPU, memory and I/O of its cgroup.
 	{What: "time throttled", Value: share(throttledShare), Reasons: ids{RuntimeThrottled}},
 	{What: "continues at this share of time or periods", Value: share(throttledStill), Reasons: ids{RuntimeThrottled}},
+	{What: "while lists are quick, time and periods, for", Value: throttledLong, Reasons: ids{RuntimeThrottled}},
 	{What: "time waiting for a CPU", Value: share(starvedDelay), Reasons: ids{RuntimeStarved}},
 	{What: "waiting, of the time in which it could run", Value: share(starvedShare), Reasons: ids{RuntimeStarved}},
 	{What: "mean wait", Value: starvedWait, Reasons: ids{RuntimeStarved}},

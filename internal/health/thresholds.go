@@ -83,6 +83,8 @@ const (
 const (
 	throttledShare = 0.3
 	throttledStill = 0.1
+	// throttledLong is the time from which a quota counts while lists are quick.
+	throttledLong = 30 * time.Second
 	// throttledLists is how many lists must be quick until a quota that still throttles is not the cause.
 	throttledLists = 10
 	// quotaMeasured is how long after the begin of a hang it is known what the quota takes.
