@@ -21,6 +21,17 @@ type Debt struct {
 
 // Owed returns the chain from the process that waits, by way of the one that owes it, to the culprit.
 func (e *Explorer) Owed(ctx context.Context, d Debt) facts.Chain {
+	c := e.begin(ctx, d, facts.LinkPeer)
+	if len(c.Links) == 0 {
+		return c // it has just ended
+	}
+	e.follow(ctx, &c, d.Debtor)
+	e.finish(&c)
+	return c
+}
+
+// begin returns a chain with the process that waits, in a state; an empty one where it has ended.
+func (e *Explorer) begin(ctx context.Context, d Debt, state facts.LinkState) facts.Chain {
 	e.symptom = Symptom{
 		Symptom:    facts.Symptom{Process: d.Waiter, Since: d.Begun},
 		RuntimePID: d.RuntimePID, DaemonPID: d.DaemonPID, Pod: d.Pod,
@@ -28,17 +39,15 @@ func (e *Explorer) Owed(ctx context.Context, d Debt) facts.Chain {
 	c := facts.Chain{At: time.Now()}
 	waiter, err := proc.ReadStat(e.procfs, d.Waiter)
 	if err != nil {
-		return c // it has just ended
+		return c
 	}
 	link := e.linkOf(ctx, waiter)
 	if d.Waiter == d.RuntimePID {
 		link.Kind = facts.KindRuntime
 	}
-	link.State = facts.LinkPeer
+	link.State = state
 	link.Evidence = d.Evidence
 	link.Since = d.Begun
 	c.Links = append(c.Links, link)
-	e.follow(ctx, &c, d.Debtor)
-	e.finish(&c)
 	return c
 }

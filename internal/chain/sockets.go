@@ -61,7 +61,7 @@ func (f *waiting) connections(ctx context.Context) map[uint32]connection {
 		}
 		peer := all[socket.Peer] // zero for none
 		out[inode] = connection{
-			peer: socket.Peer, name: cmp.Or(peer.Name, socket.Name), server: socket.Name != "" && socket.Kind == unix.SOCK_STREAM,
+			peer: socket.Peer, name: cmp.Or(peer.Name, socket.Name), server: socket.Name != "" && socket.Kind != unix.SOCK_DGRAM,
 			sent: socket.WQueue, unread: peer.RQueue, received: socket.RQueue,
 		}
 	}
@@ -151,7 +151,7 @@ func (f *waiting) acceptWait(ctx context.Context, evidence string, inode uint32)
 	var listeners []proc.Socket
 	err := proc.EachSocket(ctx, 1<<proc.Listening, func(s proc.Socket) {
 		full := s.RQueue > s.WQueue
-		if s.Listens() && s.RQueue > 0 && (full || inode != 0) {
+		if s.RQueue > 0 && (full || inode != 0) {
 			listeners = append(listeners, s)
 		}
 	})

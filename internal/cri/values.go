@@ -41,6 +41,14 @@ type Entry struct {
 	CreatedAt int64
 }
 
+// Pod returns the namespace and name of its pod, "" where that has none.
+func (e *Entry) Pod() string {
+	if e.PodName == "" {
+		return ""
+	}
+	return e.PodNamespace + "/" + e.PodName
+}
+
 // Operation is the call that asks for the entry alone.
 func (e *Entry) Operation() string {
 	if e.Sandbox {

@@ -3,10 +3,12 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/ledger"
 )
@@ -32,6 +34,29 @@ func (d *Daemon) keepLedger(ctx context.Context) error {
 		}
 		due = time.Now().Add(cmp.Or(result.Next, ledger.Interval)) // a pass that failed has no result
 	})
+}
+
+// listedByID returns the sandboxes and containers of the last lists, nil before the first.
+func (d *Daemon) listedByID() map[string]*cri.Entry {
+	sandboxes, containers := d.client.LastLists()
+	if sandboxes == nil || containers == nil {
+		return nil
+	}
+	out := make(map[string]*cri.Entry, len(sandboxes)+len(containers))
+	for _, e := range slices.Concat(sandboxes, containers) {
+		out[e.ID] = e
+	}
+	return out
+}
+
+// inspectionErrors returns the errors with which inspections fail.
+func (d *Daemon) inspectionErrors() (out []string) {
+	for _, p := range d.Published().Facts.Relist.Failing {
+		if p.Err != nil {
+			out = append(out, p.Err.Message)
+		}
+	}
+	return out
 }
 
 // owed is what the newest pass of the ledger has found, for the next judgement. The zero value is

@@ -249,9 +249,4 @@ func (d *Daemon) listed(id string) *cri.Entry {
 }
 
 // pod returns namespace and name of the pod of a sandbox or container, "" while unknown.
-func (d *Daemon) pod(id string) string {
-	if e := d.listed(id); e.PodName != "" {
-		return e.PodNamespace + "/" + e.PodName
-	}
-	return ""
-}
+func (d *Daemon) pod(id string) string { return d.listed(id).Pod() }

@@ -44,6 +44,8 @@ const (
 	LinkAsleep     LinkState = "asleep"     // sleeps, and waits for nothing visible outside the process
 	LinkEnded      LinkState = "ended"      // not reaped by its parent
 	LinkRunning    LinkState = "running"    // uses the CPU
+	LinkBusy       LinkState = "busy"       // cannot remove a path that is in use, or is what uses it
+	LinkUnlisted   LinkState = "unlisted"   // a shim whose pod the runtime no longer lists
 	LinkLoop       LinkState = "loop"       // waits for a process that stands earlier in the chain
 	LinkUnknown    LinkState = "unknown"    // the kernel shows no resource that it waits for
 )

@@ -50,6 +50,11 @@ func stateStep(culprit *facts.Link) string {
 		return fmt.Sprintf("Thaw the cgroup %s.", culprit.Name)
 	case facts.LinkBlocked:
 		return fmt.Sprintf("Look at the %s %s: %s.", culprit.Kind, culprit.Name, culprit.Evidence)
+	case facts.LinkBusy:
+		if culprit.Kind == facts.KindMount {
+			return fmt.Sprintf("Unmount what should not be there: `umount %s` (%s).", culprit.Name, culprit.Evidence)
+		}
+		return fmt.Sprintf("See what %s does there, and let it end or end it.", culprit.Who())
 	case facts.LinkMemory, facts.LinkThrottled:
 		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
 	}

@@ -39,6 +39,8 @@ func TestFirstStep(t *testing.T) {
 		"a FUSE server that waits, idle":      {[]facts.Link{call, with(shim, facts.LinkBlocked), {Kind: facts.KindMount, Name: "/v"}, daemon}, "Get pid 40 (cni-daemon), which serves the mount /v", ""},
 		"a fanotify agent that is stopped":    {[]facts.Link{call, peer(shim), with(daemon, facts.LinkStopped)}, "kill -CONT 40", ""},
 		"a disk":                              {[]facts.Link{call, with(shim, facts.LinkBlocked), {Kind: facts.KindMount, Name: "/v", State: facts.LinkBlocked, Evidence: "ext4"}}, "Look at the mount /v: ext4", ""},
+		"a mount where a path is removed":     {[]facts.Link{with(shim, facts.LinkBusy), {Kind: facts.KindMount, Name: "/run/netns/x", State: facts.LinkBusy, Evidence: "ext4"}}, "`umount /run/netns/x`", ""},
+		"a process that uses such a path":     {[]facts.Link{with(shim, facts.LinkBusy), with(daemon, facts.LinkBusy)}, "See what pid 40 (cni-daemon) does there", "kill"},
 		"a cgroup above":                      {[]facts.Link{call, with(shim, facts.LinkFrozen), {Kind: facts.KindCgroup, Name: "/kubepods", State: facts.LinkFrozen}}, "Thaw the cgroup /kubepods", ""},
 		"a log pipe of which nobody is known": {[]facts.Link{call, {Kind: facts.KindRuntime, Name: "containerd", PID: 1, State: facts.LinkPeer}}, "", "kill"},
 	} {

@@ -40,6 +40,7 @@ const (
 	RuntimeHelperStuck            = "RuntimeHelperStuck"
 	RuntimePeerStuck              = "RuntimePeerStuck"
 	PodStartsFailing              = "PodStartsFailing"
+	PodsLost                      = "PodsLost"
 	RelistSlow                    = "RelistSlow"
 	TooManyContainers             = "TooManyContainers"
 	FDsRunningOut                 = "FDsRunningOut"

@@ -132,6 +132,11 @@ var table = withPages([]Reason{
 		Reads: []string{"process", "children", "ledger"},
 	},
 	{
+		ID: PodsLost, Layer: LayerPods, Severity: facts.SeverityWarning,
+		Match: func(s *signals) lines { return s.findingEvidence(PodsLost) },
+		Reads: []string{"ledger"},
+	},
+	{
 		ID: PodInspectionStall, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: inspectionStall, CriticalWhile: func(s *signals) bool { return s.inspectionsHang },
 		Reads: callSources, CausedBy: provenByChain,

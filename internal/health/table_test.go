@@ -64,7 +64,7 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: the front matter has %q", r.ID, l)
 			}
 		}
-		rows += fmt.Sprintf("| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.severities(), r.Meaning)
+		rows += fmt.Sprintf("| [%s](%s.md) | %s | %s |\n", r.ID, r.ID, r.severities(), r.Cause)
 		if strings.Contains(strings.ToLower(r.Evidence), "critical") != (r.CriticalWhile != nil) && r.ID != Unknown {
 			t.Errorf("%s: the page must say when it is critical, where it is so at times: %s", r.ID, r.Evidence)
 		}

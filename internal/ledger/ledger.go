@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
@@ -60,6 +61,10 @@ type Options struct {
 	Sockets func() []string
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
 	Pod func(id string) string
+	// Listed returns the sandboxes and containers of the last lists by their ids, nil before the first.
+	Listed func() map[string]*cri.Entry
+	// Failures returns the errors with which calls for single pods fail.
+	Failures func() []string
 	// Begun is since when something was owed to the plegd before, as Ages had it.
 	Begun map[string]time.Time
 	// Clock returns the time; nil for the system's.
@@ -81,6 +86,7 @@ type Ledger struct {
 	family      *proc.Processes
 	// opened are the sockets of the runtime, the hops behind it and their shims.
 	opened map[proc.ID]descriptors
+	served map[proc.ID]*cri.Entry // by shims, as the runtime last listed it
 	ages   atomic.Pointer[map[string]time.Time]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
@@ -107,6 +113,8 @@ const (
 	unaccepted  kind = "accept"  // a peer does not accept
 	openPipe    kind = "pipe"    // a stranger keeps a pipe open that the runtime reads
 	killed      kind = "process" // a killed process does not end
+	lostPod     kind = "lost"    // a shim lives whose pod the runtime has ceased to list
+	busyPath    kind = "busy"    // a path is in use that the runtime is to remove
 )
 
 // obligation is something that is owed.
@@ -123,6 +131,7 @@ type obligation struct {
 	name     string // of the socket or pipe
 	evidence string // how the waiter waits
 	explorer *chain.Explorer
+	lost     facts.Link // the shim of a lost pod
 }
 
 // New returns an empty ledger.
@@ -159,6 +168,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	p.sockets(limited)
 	p.processes(limited)
 	p.pipes(limited)
+	p.busy()
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
 	l.publishAges(p)
@@ -269,17 +279,24 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	oldest := slices.SortedFunc(maps.Values(p.owed), func(a, b *obligation) int {
 		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id))
 	})
+	out = p.lostFinding(oldest)
 	for _, o := range oldest {
 		if len(out) == maxFindings {
 			break
 		}
-		if p.age(o) < limit || o.waiter == 0 || o.debtor == 0 {
+		if p.age(o) < limit || o.waiter == 0 || o.debtor == 0 && o.kind != busyPath {
 			continue
 		}
-		c := o.explorer.Owed(ctx, chain.Debt{
+		debt := chain.Debt{
 			Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun,
 			RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-		})
+		}
+		var c facts.Chain
+		if o.kind == busyPath {
+			c = o.explorer.Busy(ctx, debt, o.name)
+		} else {
+			c = o.explorer.Owed(ctx, debt)
+		}
 		reason := p.reasonOf(o, &c)
 		if reason != "" {
 			out = append(out, facts.Finding{Reason: reason, Since: o.begun, Chain: c})
@@ -307,6 +324,8 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 	switch {
 	case o.kind == killed:
 		return shimStuck
+	case o.kind == busyPath:
+		return inspectionStall
 	case !isHeld && (o.known && o.kind != openPipe || p.age(o) < idleLimit):
 		return ""
 	case debtor.Kind == facts.KindShim:
@@ -319,7 +338,9 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 
 // The reasons that the ledger proves, as internal/health has them.
 const (
-	shimStuck   = "ShimStuck"
-	helperStuck = "RuntimeHelperStuck"
-	peerStuck   = "RuntimePeerStuck"
+	shimStuck       = "ShimStuck"
+	helperStuck     = "RuntimeHelperStuck"
+	peerStuck       = "RuntimePeerStuck"
+	podsLost        = "PodsLost"
+	inspectionStall = "PodInspectionStall"
 )

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
@@ -24,6 +27,8 @@ type process struct {
 	pending     string
 	uid         int
 	arguments   []string
+	pidNS       string // "" for the node's
+	nsPID       int    // in its PID namespace, 0 for 7
 }
 
 const socket = "/run/containerd/containerd.sock"
@@ -31,6 +36,18 @@ const socket = "/run/containerd/containerd.sock"
 // shimOf are the arguments of a shim of the runtime at a socket.
 func shimOf(socket string) []string {
 	return []string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "k8s.io", "-id", "abc", "-address", socket}
+}
+
+// optionsOf are those of a ledger of a node whose runtime lists nothing.
+func optionsOf(t *testing.T, root string, now *time.Time) Options {
+	t.Helper()
+	return Options{
+		Table: proc.NewTable(root), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
+		Sockets:  func() []string { return []string{socket} },
+		Listed:   func() map[string]*cri.Entry { return nil },
+		Failures: func() []string { return nil },
+		Clock:    func() time.Time { return *now },
+	}
 }
 
 // node writes a /proc with a runtime, pid 10, a shim, pid 20, and processes of its container.
@@ -43,6 +60,8 @@ func node(t *testing.T, processes []process) string {
 		{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', arguments: shimOf(socket)},
 	}, processes...)
 	for _, p := range all {
+		namespace := filepath.Join(root, fmt.Sprint(p.pid), "ns/pid")
+		_ = os.Remove(namespace) // of the process before, which this one replaces
 		line := evidencetest.StatLine(p.pid, p.comm, p.state, p.parent, 100)
 		if p.exiting {
 			before, after, _ := strings.Cut(line, ") ")
@@ -52,7 +71,7 @@ func node(t *testing.T, processes []process) string {
 		}
 		evidencetest.WriteTree(t, root, map[string]string{
 			fmt.Sprintf("%d/stat", p.pid):                     line,
-			fmt.Sprintf("%d/status", p.pid):                   fmt.Sprintf("Uid:\t%d\t0\t0\t0\nNSpid:\t7\n", p.uid) + "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
+			fmt.Sprintf("%d/status", p.pid):                   fmt.Sprintf("Uid:\t%d\t0\t0\t0\nNSpid:\t%d\n", p.uid, cmp.Or(p.nsPID, 7)) + "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
 			fmt.Sprintf("%d/cgroup", p.pid):                   "0::/\n",
 			fmt.Sprintf("%d/task/%d/stat", p.pid, p.pid):      line,
 			fmt.Sprintf("%d/task/%d/schedstat", p.pid, p.pid): "1 1 1\n",
@@ -60,7 +79,9 @@ func node(t *testing.T, processes []process) string {
 			fmt.Sprintf("%d/task/%d/wchan", p.pid, p.pid):     "rpc_wait_bit_killable",
 			fmt.Sprintf("%d/fd/.keep", p.pid):                 "",
 			fmt.Sprintf("%d/cmdline", p.pid):                  strings.Join(p.arguments, "\x00") + "\x00",
+			fmt.Sprintf("%d/ns/.keep", p.pid):                 "",
 		})
+		must.Do(t, os.Symlink("pid:["+cmp.Or(p.pidNS, "1")+"]", namespace))
 	}
 	return root
 }
@@ -82,6 +103,14 @@ func TestKilled(t *testing.T) {
 			{pid: 31, parent: 30, comm: "worker", state: 'S', pending: none},
 			{pid: 32, parent: 31, comm: "worker", state: 'D', pending: kill},
 		}, 11 * time.Second, 32},
+		{"a process that was started in its namespace is in D", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none, pidNS: "2", nsPID: 1},
+			{pid: 31, parent: 20, comm: "probe", state: 'D', pending: none, pidNS: "2"},
+		}, 11 * time.Second, 31},
+		{"it is not the first of the namespace", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none, pidNS: "2"},
+			{pid: 31, parent: 20, comm: "probe", state: 'D', pending: none, pidNS: "2"},
+		}, 11 * time.Second, 30},
 		{"it ends in time", []process{{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none}}, 9 * time.Second, 0},
 		{"another user's shim", []process{
 			{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', uid: 1000, arguments: shimOf(socket)},
@@ -99,11 +128,7 @@ func TestKilled(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now := time.Now()
-			l := New(Options{
-				Table: proc.NewTable(node(t, tt.processes)), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
-				Sockets: func() []string { return []string{socket} },
-				Clock:   func() time.Time { return now },
-			})
+			l := New(optionsOf(t, node(t, tt.processes), &now))
 			l.Pass(t.Context())
 			now = now.Add(tt.later)
 			found := l.Pass(t.Context()).Findings
@@ -114,6 +139,109 @@ func TestKilled(t *testing.T) {
 				}
 			}
 			check.Equal(t, culprit, tt.culprit, "culprit: %+v", found)
+		})
+	}
+}
+
+// TestLost: shims that live on are named when the runtime has ceased to list what they serve as running
+// for 30 s, over a restart of plegd too; not those of which nothing was ever listed.
+func TestLost(t *testing.T) {
+	entry := map[string]*cri.Entry{"abc": {ID: "abc", SandboxID: "abc", State: cri.StateRunning}}
+	other := map[string]*cri.Entry{"def": {ID: "def", State: cri.StateRunning}}
+	ended := map[string]*cri.Entry{"abc": {ID: "abc", SandboxID: "abc", State: cri.StateExited}}
+	container := map[string]*cri.Entry{"abc": ended["abc"], "c": {ID: "c", SandboxID: "abc", State: cri.StateRunning}}
+	for _, tt := range []struct {
+		name          string
+		before, after map[string]*cri.Entry // what is listed
+		ends          bool                  // the shim
+		restarts      bool                  // plegd
+		later         time.Duration
+		want          bool
+	}{
+		{name: "listed", before: entry, after: entry, later: time.Hour},
+		{name: "gone", before: entry, after: other, later: 31 * time.Second, want: true},
+		{name: "all is gone", before: entry, after: map[string]*cri.Entry{}, later: 31 * time.Second, want: true},
+		{name: "listed as ended", before: entry, after: ended, later: 31 * time.Second, want: true},
+		{name: "listed as ended before plegd", before: ended, after: ended, later: 31 * time.Second, want: true},
+		{name: "its sandbox ended and a container runs", before: entry, after: container, later: time.Hour},
+		{name: "gone a moment ago", before: entry, after: other, later: 29 * time.Second},
+		{name: "removed with its shim", before: entry, after: other, ends: true, later: time.Hour},
+		{name: "no list since", before: entry, later: time.Hour},
+		{name: "never listed", before: other, after: other, later: time.Hour},
+		{name: "plegd restarts", before: entry, after: other, restarts: true, later: 31 * time.Second, want: true},
+		{name: "plegd restarts, listed again", before: entry, after: entry, restarts: true, later: time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, nil)
+			now := time.Now()
+			listed := tt.before
+			options := optionsOf(t, root, &now)
+			options.Listed = func() map[string]*cri.Entry { return listed }
+			l := New(options)
+			l.Pass(t.Context())
+			listed = tt.after
+			l.Pass(t.Context())
+			if tt.ends {
+				must.Do(t, os.RemoveAll(filepath.Join(root, "20")))
+			}
+			if tt.restarts {
+				now = now.Add(limit)
+				l.Pass(t.Context())
+				options.Begun = l.Ages()
+				l = New(options)
+				l.Pass(t.Context())
+			}
+			now = now.Add(tt.later)
+			found := l.Pass(t.Context()).Findings
+			if !tt.want {
+				check.Equal(t, len(found), 0, "%+v", found)
+				return
+			}
+			if len(found) != 1 || found[0].Reason != podsLost || found[0].Chain.Culprit().PID != 20 || found[0].Chain.Culprit().RuntimeID != "abc" {
+				t.Errorf("%+v", found)
+			}
+		})
+	}
+}
+
+// TestBusy: the path that the runtime cannot remove, by the error of a call, leads to what is mounted
+// there, else to the process that has a file there open.
+func TestBusy(t *testing.T) {
+	const failing = `rpc error: code = Unknown desc = check netns closed: unlinkat /var/run/netns/cni-1: device or resource busy`
+	for _, tt := range []struct {
+		name, failure, mount, link string
+		culprit                    facts.Link
+	}{
+		{name: "a mount", failure: failing, mount: "9 1 8:1 / /run/netns/cni-1 rw - ext4 /dev/sda1 rw\n",
+			culprit: facts.Link{Kind: facts.KindMount, Name: "/run/netns/cni-1"}},
+		{name: "an open file", failure: failing, link: "/run/netns/cni-1/file", culprit: facts.Link{Kind: facts.KindProcess, PID: 30}},
+		{name: "an open file beside it", failure: failing, link: "/run/netns/cni-10"},
+		{name: "another error", failure: "unlinkat /run/netns/cni-1: permission denied"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, []process{{pid: 30, parent: 1, comm: "app", state: 'S'}})
+			evidencetest.WriteTree(t, root, map[string]string{"10/mountinfo": tt.mount})
+			if tt.link != "" {
+				must.Do(t, os.Symlink(tt.link, filepath.Join(root, "30/fd/4")))
+			}
+			now := time.Now()
+			options := optionsOf(t, root, &now)
+			options.Failures = func() []string { return []string{tt.failure} }
+			l := New(options)
+			l.Pass(t.Context())
+			now = now.Add(limit)
+			found := l.Pass(t.Context()).Findings
+			if tt.culprit.Kind == "" {
+				check.Equal(t, len(found), 0, "%+v", found)
+				return
+			}
+			culprit := facts.Link{}
+			if len(found) == 1 && found[0].Reason == inspectionStall && len(found[0].Chain.Links) == 2 {
+				culprit = *found[0].Chain.Culprit()
+			}
+			if culprit.Kind != tt.culprit.Kind || culprit.PID != tt.culprit.PID || !strings.HasPrefix(culprit.Name, tt.culprit.Name) {
+				t.Errorf("%+v", found)
+			}
 		})
 	}
 }
@@ -131,11 +259,7 @@ func TestUnread(t *testing.T) {
 		t.Run(tt.path, func(t *testing.T) {
 			root := node(t, []process{dying})
 			now := time.Now()
-			l := New(Options{
-				Table: proc.NewTable(root), SysFS: t.TempDir(), PIDs: func() []int { return []int{10} },
-				Sockets: func() []string { return []string{socket} },
-				Clock:   func() time.Time { return now },
-			})
+			l := New(optionsOf(t, root, &now))
 			path := filepath.Join(root, tt.path)
 			must.Do(t, os.Rename(path, path+".kept"))
 			must.Do(t, os.Symlink(filepath.Base(path), path)) // a loop cannot be read, by root either
@@ -161,6 +285,7 @@ func TestUnread(t *testing.T) {
 func BenchmarkPass(b *testing.B) {
 	l := New(Options{
 		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
+		Listed: func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
 	})
 	for b.Loop() {
 		l.Pass(b.Context())

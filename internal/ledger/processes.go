@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// processes notes the killed processes of shims that do not end: they wait in
-// the kernel, or their PID namespace has a member that does.
+// processes notes what the process table shows: shims of which nothing is listed, and killed
+// processes that do not end.
 func (p *pass) processes(ctx context.Context) {
 	age := tableAge
 	if p.owes(killed) {
@@ -19,6 +20,13 @@ func (p *pass) processes(ctx context.Context) {
 	if all == nil {
 		return
 	}
+	p.lost(ctx, all)
+	p.killed(ctx, all)
+}
+
+// killed notes the killed processes of shims that do not end: they wait in the kernel, or their PID
+// namespace has a member that does.
+func (p *pass) killed(ctx context.Context, all *proc.Processes) {
 	for _, candidate := range all.ByPID {
 		if !candidate.Exiting && candidate.State != 'D' {
 			continue
@@ -74,21 +82,30 @@ func (p *pass) isDying(process proc.Process) bool {
 	return pending
 }
 
-// memberInD returns the process in D for which a killed one waits: itself, else the first of its
-// descendants, as of those of its PID namespace; itself where none is.
+// memberInD returns the process in D for which a killed one waits: itself, else one of its descendants
+// or of its PID namespace, as a process that was started there by exec; itself where none is.
 func (p *pass) memberInD(all *proc.Processes, process proc.Process) int {
 	if process.State == 'D' {
 		return process.PID
 	}
-	for _, child := range all.Children(process.PID) {
-		child, err := p.Table.Alive(child.PID) // as it is now
-		if err != nil {
+	for _, candidate := range all.ByPID {
+		if candidate.State != 'D' || !p.isMember(all, process.PID, candidate.PID) {
 			continue
 		}
-		member, err := p.Table.Alive(p.memberInD(all, child))
+		member, err := p.Table.Alive(candidate.PID) // as it is now
 		if err == nil && member.State == 'D' {
 			return member.PID
 		}
 	}
 	return process.PID
+}
+
+// isMember reports whether a process descends from another one, or is in a PID namespace of which
+// that one is the first.
+func (p *pass) isMember(all *proc.Processes, first, pid int) bool {
+	if slices.Contains(all.Ancestors(pid), first) {
+		return true
+	}
+	shares, err := proc.SharesNamespace(p.Table.ProcFS, first, pid, "pid")
+	return err == nil && shares && proc.PIDIn(p.Table.ProcFS, first, first) == 1
 }

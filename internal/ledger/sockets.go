@@ -20,7 +20,7 @@ const (
 	maxListeners = 8
 )
 
-// dump holds the stream sockets of the node.
+// dump holds the sockets of the node that connect: of streams, and of packets in sequence.
 type dump struct {
 	byInode         map[uint32]proc.Socket
 	unread, waiting []proc.Socket // connected ones with bytes to read, and listeners with connections
@@ -28,7 +28,7 @@ type dump struct {
 
 // add adds a socket.
 func (d *dump) add(s proc.Socket) {
-	if s.Kind != unix.SOCK_STREAM {
+	if s.Kind == unix.SOCK_DGRAM {
 		return
 	}
 	d.byInode[s.Inode] = s

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/ledger"
 	"github.com/plegd/plegd/internal/proc"
@@ -106,7 +107,8 @@ func (b *book) ledger() *ledger.Ledger {
 	return ledger.New(ledger.Options{
 		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{b.pid} },
 		Sockets: func() []string { return b.sockets },
-		Clock:   func() time.Time { return b.now }, Begun: b.begun,
+		Listed:  func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
+		Clock: func() time.Time { return b.now }, Begun: b.begun,
 	})
 }
 

@@ -40,6 +40,8 @@ var podFaults = []fault{
 			{holds: "kill -CONT", repairs: true},
 		},
 	},
+	forgetful("the state directory is hidden at a restart", (*runtime.Containerd).SmallState),
+	forgetful("the root directory is hidden at a restart", func(c *runtime.Containerd) *runtime.FileSystem { return c.SmallRoot("tmpfs") }),
 	{
 		name: "CNI plugin hangs", want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second, // it may take 30 s
 		incident: "7 [kubernetes 107749](https://github.com/kubernetes/kubernetes/issues/107749)",
@@ -262,6 +264,23 @@ var podFaults = []fault{
 		},
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.LogReader()} },
 	},
+}
+
+// forgetful is a start of the runtime over a file system that hides one of its directories: the shims
+// of its pods live on.
+func forgetful(name string, hide func(*runtime.Containerd) *runtime.FileSystem) fault {
+	return fault{
+		name: name, on: onContainerd, want: health.PodsLost, goal: 45 * time.Second, limit: 60 * time.Second,
+		fresh: true, restarts: true, onTheWay: starting, onTheWayBack: starting, back: 45 * time.Second,
+		make: func(b *bench) func() {
+			b.Kill()
+			hidden := hide(b.Containerd)
+			b.Start()
+			return inTurn(b.Kill, hidden.Unmount, b.Start)
+		},
+		culprit: func(*bench) facts.Link { return facts.Link{Kind: facts.KindShim} },
+		next:    func(*bench) string { return "root and state directories" },
+	}
 }
 
 // frozenWait is where a call with a path waits for a frozen file system.

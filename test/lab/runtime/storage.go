@@ -69,8 +69,14 @@ func (f *FileSystem) mountNew() {
 // Replace mounts a new file system in place of an ext4 one.
 func (f *FileSystem) Replace() {
 	f.t.Helper()
-	f.inside("umount", "-l", f.path)
+	f.Unmount()
 	f.mountNew()
+}
+
+// Unmount takes the file system away: what lies below it is seen again.
+func (f *FileSystem) Unmount() {
+	f.t.Helper()
+	f.inside("umount", "-l", f.path)
 }
 
 // inside runs a command in the namespaces of the file system's runtime.

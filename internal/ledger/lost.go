@@ -1,0 +1,83 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// lost notes the shims that live on while the runtime has ceased to list what they serve as running,
+// as after a start without the directory of its state.
+func (p *pass) lost(ctx context.Context, all *proc.Processes) {
+	shims := p.shimsIn(ctx, all)
+	if len(shims) == 0 {
+		return
+	}
+	listed := p.Listed()
+	if listed == nil {
+		return
+	}
+	running := map[string]bool{}
+	for _, e := range listed {
+		if e.State != cri.StateExited {
+			running[e.ID] = true
+			running[e.SandboxID] = true // it has a shim for all of its containers
+		}
+	}
+	served := map[proc.ID]*cri.Entry{}
+	for _, shim := range shims {
+		id := family.ShimID(shim, p.Table.Args(shim.ID()))
+		entry := cmp.Or(listed[id], p.served[shim.ID()])
+		if !running[id] {
+			entry = p.noteLost(shim, id, entry)
+		}
+		if entry != nil {
+			served[shim.ID()] = entry
+		}
+	}
+	p.served = served
+}
+
+// noteLost notes a shim of which nothing runs by the lists. What it serves was listed now or for the
+// last pass, else for the plegd before; it is returned, nil where it was not, and of a shim that has ended.
+func (p *pass) noteLost(shim proc.Process, id string, entry *cri.Entry) *cri.Entry {
+	what := identity{kind: lostPod, id: shim.Start, pid: shim.PID}
+	_, restored := p.Begun[what.String()]
+	if entry == nil && restored {
+		entry = &cri.Entry{ID: id}
+	}
+	current, err := p.Table.Alive(shim.PID) // the table may be old
+	if entry == nil || err != nil || current.ID() != shim.ID() {
+		return nil
+	}
+	o := p.keep(obligation{identity: what, name: id})
+	o.lost = facts.Link{
+		Kind: facts.KindShim, Name: shim.Comm, PID: shim.PID, RuntimeID: id, Pod: entry.Pod(), State: facts.LinkUnlisted,
+	}
+	return entry
+}
+
+// lostFinding returns the finding of all that the runtime has lost, as that of the oldest; none for nothing.
+func (p *pass) lostFinding(oldest []*obligation) (out []facts.Finding) {
+	all := slices.DeleteFunc(slices.Clone(oldest), func(o *obligation) bool {
+		return o.kind != lostPod || p.age(o) < idleLimit
+	})
+	if len(all) == 0 {
+		return nil
+	}
+	link := all[0].lost
+	link.Since = all[0].begun
+	link.Evidence = "runs, and the runtime no longer lists as running what it serves"
+	if len(all) > 1 {
+		link.Evidence += fmt.Sprintf("; so do %d more", len(all)-1)
+	}
+	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
+	return []facts.Finding{{Reason: podsLost, Since: link.Since, Chain: c}}
+}
