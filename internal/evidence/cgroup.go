@@ -31,7 +31,7 @@ type cgroupSource struct {
 	unread      proc.Unread // by this sample
 	samples     []levels    // the oldest first
 	throttledAt time.Time   // when a quota was last seen to take time
-	// throttledSince is since when one has taken throttledLittle in each sample, zero for not now.
+	// throttledSince is as throttlingSince returns it.
 	throttledSince time.Time
 	frozenAt       time.Time
 }
@@ -155,12 +155,17 @@ func (s *cgroupSource) throttling(m proc.Cgroups, v *facts.Cgroup) {
 		}
 	}
 	v.ThrottledAt = s.throttledAt
+	v.ThrottledSince = s.throttlingSince(v)
+}
+
+// throttlingSince returns since when a quota has taken throttledLittle in each sample, zero for not now.
+func (s *cgroupSource) throttlingSince(v *facts.Cgroup) time.Time {
 	if v.Throttled < throttledLittle {
 		s.throttledSince = time.Time{}
 	} else {
 		s.throttledSince = cmp.Or(s.throttledSince, v.At)
 	}
-	v.ThrottledSince = s.throttledSince
+	return s.throttledSince
 }
 
 // throttledShare returns the share of the time and of the periods in which a quota held its tasks
