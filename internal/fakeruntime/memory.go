@@ -8,8 +8,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // pipeSize is how much one direction of a connection in memory holds: the usual
@@ -87,27 +85,6 @@ func (m *memory) dialed() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.dials
-}
-
-// pipe returns both ends of a buffered connection. bufconn has the pipe and only
-// hands it out through a listener without a queue, so each gets one of its own.
-func pipe() (client, server net.Conn) {
-	l := bufconn.Listen(pipeSize)
-	accepted := make(chan net.Conn, 1)
-	go func() {
-		c, err := l.Accept()
-		if err != nil {
-			panic(err) // it is closed below, after both ends are there
-		}
-		accepted <- c
-	}()
-	client, err := l.Dial()
-	if err != nil {
-		panic(err)
-	}
-	server = <-accepted
-	_ = l.Close()
-	return client, server
 }
 
 // memoryListener has an accept queue as the kernel's: a connect succeeds as soon
