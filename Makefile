@@ -74,7 +74,7 @@ demo: build ## Show a fault, its reason and the recovery on a fake runtime (unde
 .PHONY: test
 test: ## Run the fast tests: race detector, no root, no network
 	@[ -n "$(RACE)" ] || echo "make test: NO RACE DETECTOR: it needs cgo and a C compiler with headers (Debian: gcc libc6-dev)" >&2
-	$(if $(RACE),,CGO_ENABLED=0 )$(GO) test $(RACE) $(TESTFLAGS) ./...
+	$(if $(RACE),,CGO_ENABLED=0 )$(GO) test $(RACE) -timeout 30m $(TESTFLAGS) ./... # a loaded machine is no failure
 	$(if $(RACE),$(GO) test $(TESTFLAGS) -run TestLive ./internal/stacks) # its dumps are of this process, as built without the detector
 	for m in $(MODULES); do $(GO) test -C $$m ./...; done
 
