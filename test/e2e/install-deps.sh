@@ -5,6 +5,12 @@
 # test/cluster and test/kubelet besides.
 set -euo pipefail
 
+# Many runtimes and kubelets at once use up the usual 128 inotify instances of a user.
+limit=/proc/sys/fs/inotify/max_user_instances
+if [ "$(cat "$limit")" -lt 1024 ]; then
+  { echo 1024 >"$limit"; } 2>/dev/null || true # a read-only /proc
+fi
+
 # A package and the program, or file, that shows that it is there: on other systems, or
 # with packages from elsewhere, the program is what counts.
 needed=(
