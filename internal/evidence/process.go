@@ -237,7 +237,9 @@ func (p *Process) countMissed(current proc.Process) {
 	}
 	missed := p.successors.take()
 	for _, s := range missed {
-		p.countShortLife(s)
+		if !p.isLast(s) { // it was counted when it could not be read
+			p.countShortLife(s)
+		}
 	}
 	invocation := p.hop.invocationOf(p.last.Unit) // "" while it has none, between two starts
 	if current.PID != 0 || invocation == "" {

@@ -358,6 +358,13 @@ func TestMissedStarts(t *testing.T) {
 			start(5007)
 			invoke("f")
 		}, alive: true, want: 2},
+		{name: "one that was not read when it was found", change: func() {
+			end(5007)
+			gatherProcess(t, p)
+			start(5008)
+			p.successors.look()
+			p.countMissed(proc.Process{})
+		}, alive: true, want: 1},
 	} {
 		before := p.last.RestartsTotal
 		step.change()

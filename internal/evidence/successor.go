@@ -56,7 +56,7 @@ type successors struct {
 	until    time.Time  // when it ends
 	older    map[int]bool
 	known    map[proc.ID]bool
-	found    []proc.Process // since they were last taken
+	found    []proc.Process // and have not been taken as ended
 	unread   proc.Unread    // by the last look
 }
 
@@ -138,19 +138,24 @@ func (s *successors) newest() (best proc.Process, unread proc.Unread) {
 	return best, s.unread
 }
 
-// take returns those that were found since the last call and have ended; nil receiver for none.
-func (s *successors) take() []proc.Process {
+// take returns those that were found and have ended since the last call; nil receiver for none.
+func (s *successors) take() (ended []proc.Process) {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	found := s.found
-	s.found = nil
-	return slices.DeleteFunc(found, func(p proc.Process) bool {
+	var alive []proc.Process
+	for _, p := range s.found {
 		current, err := s.hop.table.Alive(p.PID)
-		return err == nil && current.ID() == p.ID()
-	})
+		if err == nil && current.ID() == p.ID() {
+			alive = append(alive, p)
+		} else {
+			ended = append(ended, p)
+		}
+	}
+	s.found = alive
+	return ended
 }
 
 // end ends the goroutine.
