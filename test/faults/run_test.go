@@ -117,7 +117,7 @@ func (b *bench) run(f *fault) (r result) {
 	if ids := f.unexpected(all[i:], append(allowed, f.onTheWayBack...)); ids != "" {
 		complain("on the way back: %s", ids)
 	}
-	if n := f.changes(all[:i], began.Add(settling)); n > 1 {
+	if n := f.changes(all[:i], b.injected.Add(settling)); n > 1 {
 		complain("the primary reason changed %d times later than %s after the fault was made", n, settling)
 	}
 	wrong = append(wrong, loud(b.plegd.Log.Since(first))...)
