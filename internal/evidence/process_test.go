@@ -303,6 +303,25 @@ func TestPlaceUnread(t *testing.T) {
 	}
 }
 
+// TestSharedCgroup: another runtime in a cgroup that is no unit's does not follow one that has ended.
+func TestSharedCgroup(t *testing.T) {
+	for cgroup, follows := range map[string]bool{"0::/\n": false, "0::/kubepods/runtimes\n": false, "0::/system.slice/containerd.service\n": true} {
+		root := evidencetest.CopyTree(t, "testdata/proc")
+		line := evidencetest.StatLine(5001, "containerd", 'S', 1, 100_050)
+		evidencetest.WriteTree(t, root, map[string]string{
+			"1000/cgroup": cgroup, "5001/stat": line, "5001/task/5001/stat": line, "5001/cgroup": cgroup,
+			"5001/cmdline": "containerd\x00--config\x00/another\x00",
+		})
+		p := processOf(root, func() int { return 1000 })
+		p.up = func() time.Duration { return 1000 * time.Second }
+		gatherProcess(t, p)
+		must.Do(t, os.RemoveAll(filepath.Join(root, "1000")))
+		v := gatherProcess(t, p)
+		check.Equal(t, v.Alive, follows, "in %q: follows", cgroup)
+		p.successors.end()
+	}
+}
+
 // TestMissedStarts: starts are counted of processes that have ended at the next sample, those that
 // were found and, of a unit of systemd, one that was not.
 func TestMissedStarts(t *testing.T) {

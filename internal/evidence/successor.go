@@ -181,11 +181,13 @@ func (s *successors) isFollowedBy(p proc.Process) bool {
 // isNewer reports whether a process was started after the predecessor was last seen.
 func (s *successors) isNewer(p proc.Process) bool { return proc.TicksToDuration(p.Start+1) >= s.seenUp }
 
-// isInItsPlace reports whether a process of the predecessor's name is in its cgroup, or has its
-// arguments and its mounts. What could not be read of either may be why it is not known to be.
+// isInItsPlace reports whether a process of the predecessor's name is of its systemd unit, or has its
+// arguments and its mounts: a cgroup of no unit may hold several runtimes. What could not be read of
+// either may be why it is not known to be.
 func (s *successors) isInItsPlace(p proc.Process) bool {
 	found := s.hop.placeOf(p.PID)
-	if s.place.cgroup != "" && found.cgroup == s.place.cgroup {
+	isSameUnit := found.cgroup == s.place.cgroup && proc.ParseCgroups([]byte(found.cgroup)).Service() != ""
+	if isSameUnit {
 		return true
 	}
 	args := s.hop.table.Args(p.ID())
