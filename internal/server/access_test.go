@@ -123,6 +123,18 @@ func TestWebAuth(t *testing.T) {
 			t.Errorf("%q: users %v, certificates %v", tt.content, users, certs)
 		}
 	}
+	// A user that is not configured is refused as a wrong password is. Over the network the comparison may
+	// take longer than a response on a loaded machine.
+	write(t, file, usersPart(t))
+	settings, err := readWebSettings(file, nil)
+	must.Do(t, err)
+	for user, want := range map[string]int{"prometheus": http.StatusNotFound, "root": http.StatusUnauthorized} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.SetBasicAuth(user, "secret")
+		w := httptest.NewRecorder()
+		settings.serve(w, r, newPasswords(), http.NotFoundHandler())
+		check.Equal(t, w.Code, want, "%s", user)
+	}
 }
 
 // leak is a pod's name that no part of plegd knows as such.
