@@ -268,7 +268,7 @@ var dockerFaults = []fault{
 	},
 	{
 		name: "a shim of Docker's stopped", on: onDocker,
-		want: health.ShimStuck, goal: 5 * time.Second,
+		want: health.ShimStuck, goal: stoppedWithin,
 		evidence: func(b *bench) string { return fmt.Sprintf("pid %d (containerd-shim) stopped", b.Shim(b.pods[0])) },
 		make:     func(b *bench) func() { return stopProcess(b, b.Shim(b.pods[0])) },
 	},
