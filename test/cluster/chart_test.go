@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/test/lab"
-	"github.com/plegd/plegd/test/lab/kubernetes"
 )
 
 const (
 	chart     = "../../deploy/helm/plegd"
 	namespace = "plegd"
-	// podURL and serviceURL are where plegd's pod and a plegd beside it serve.
-	podURL     = "http://" + kubernetes.NodeAddress + ":20290"
+	// podURL and serviceURL are where plegd's pod and a plegd beside it serve, to root over loopback.
+	podURL     = "http://127.0.0.1:20290"
 	serviceURL = "http://127.0.0.1:20291"
 )
 

@@ -44,7 +44,7 @@ func TestWalk(t *testing.T) {
 	check.Contains(t, c.Run("kubectl", "-n", namespace, "exec", c.pod(), "--", "plegd", "status"), "HEALTHY", "plegd status in the pod")
 	c.startService()
 	// The alerts leave a plegd that has just come in peace for a while.
-	m.selects(t, 5*time.Minute, `pleg_verdict{state="unhealthy"} offset 150s == 0`)
+	m.selects(t, 7*time.Minute, `pleg_threshold_seconds offset 5m`)
 	c.freezeAndPage(m)
 	c.compare(1, scenario{name: "killed, started again after 45 s", statusRule: true, run: func(x *comparison) {
 		x.fault = time.Now()
