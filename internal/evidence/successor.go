@@ -181,18 +181,19 @@ func (s *successors) isFollowedBy(p proc.Process) bool {
 // isNewer reports whether a process was started after the predecessor was last seen.
 func (s *successors) isNewer(p proc.Process) bool { return proc.TicksToDuration(p.Start+1) >= s.seenUp }
 
-// isInItsPlace reports whether a process of the predecessor's name is of its systemd unit, or has its
-// arguments and its mounts: a cgroup of no unit may hold several runtimes. What could not be read of
-// either may be why it is not known to be.
+// isInItsPlace reports whether a process of the predecessor's name is in its service, or has its
+// arguments in its cgroup or its mounts: without a service manager other runtimes may be in the same
+// cgroup. What could not be read of these may be why it is not known to be.
 func (s *successors) isInItsPlace(p proc.Process) bool {
 	found := s.hop.placeOf(p.PID)
-	isSameUnit := found.cgroup == s.place.cgroup && proc.ParseCgroups([]byte(found.cgroup)).Service() != ""
-	if isSameUnit {
+	isSameCgroup := s.place.cgroup != "" && found.cgroup == s.place.cgroup
+	if isSameCgroup && proc.ParseCgroups([]byte(found.cgroup)).Service() != "" {
 		return true
 	}
 	args := s.hop.table.Args(p.ID())
 	isSameCommand := len(args) > 1 && len(s.args) > 1 && slices.Equal(args[1:], s.args[1:])
-	if isSameCommand && s.place.mounts != "" && found.mounts == s.place.mounts {
+	isSameMounts := s.place.mounts != "" && found.mounts == s.place.mounts
+	if isSameCommand && (isSameCgroup || isSameMounts) {
 		return true
 	}
 	maps.Copy(s.unread, s.place.unread)
