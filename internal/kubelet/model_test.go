@@ -304,6 +304,23 @@ func TestKubeletVersions(t *testing.T) {
 	}
 }
 
+// TestMessageBeforePlegdsOwn: where the kubelet has relisted before plegd did, its update comes before plegd's
+// own list is too old, and has the kubelet's age in its message.
+func TestMessageBeforePlegdsOwn(t *testing.T) {
+	for _, began := range []time.Duration{-100 * time.Second, -150 * time.Second} {
+		f := factstest.Healthy(t0)
+		list := t0.Add(began)
+		f.Relist.InFlight = &facts.InFlight{Start: list, Phase: facts.PhaseListContainers, PhaseStart: list}
+		f.Relist.LastSeen = list
+		f.Modelled = facts.Modelled{LastSeen: list}
+		f.NodeStatus = &facts.NodeStatus{NotReadyFrom: t0.Add(10 * time.Second), NotReadyBy: t0.Add(22 * time.Second)}
+		v := health.Judge(&f, t0, nil)
+		if !strings.HasPrefix(v.KubeletMessage, "PLEG is not healthy: pleg was last seen active 3m6") {
+			t.Errorf("list of %s ago: %q", -began, v.KubeletMessage)
+		}
+	}
+}
+
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a

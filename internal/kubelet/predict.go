@@ -76,6 +76,15 @@ func (m *moment) nextMessage(status *facts.NodeStatus, fails time.Time) string {
 		fails = status.NotReadyFrom
 		f.Config.RelistThreshold = early
 	}
+	if status.NotReadyBy.Before(fails) { // the kubelet has relisted before plegd did
+		earlier := fails.Sub(status.NotReadyFrom)
+		for _, seen := range []*time.Time{&f.Relist.LastSeen, &f.Modelled.LastSeen, &f.Modelled.Estimated} {
+			if !seen.IsZero() {
+				*seen = seen.Add(-earlier)
+			}
+		}
+		fails = status.NotReadyFrom
+	}
 	first := facts.Later(status.NotReadyFrom, fails)
 	t := first.Add(status.NotReadyBy.Sub(first) / 2)
 	later := *m
