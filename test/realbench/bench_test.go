@@ -28,15 +28,15 @@ var limits = []struct {
 	pods     int
 	perPlain limit // CPU time, as a ratio to the plain client's
 }{
-	{pods: 10, perPlain: limit{wanted: 1.2, worst: 1.4}},
+	{pods: 10, perPlain: limit{wanted: 1.2, worst: 1.3}},
 	{pods: 110, perPlain: limit{wanted: 1.0, worst: 1.0}},
-	{pods: 250, perPlain: limit{wanted: 0.8, worst: 1.2}},
+	{pods: 250, perPlain: limit{wanted: 0.8, worst: 0.96}},
 }
 
 var (
-	wakeups = limit{wanted: 12, worst: 21}   // voluntary context switches a second, calm
-	inFault = limit{wanted: 15, worst: 15}   // CPU ms a second
-	perNPD  = limit{wanted: 1.5, worst: 1.9} // CPU time at npdPods, as a ratio to node-problem-detector's
+	wakeups = limit{wanted: 12, worst: 16}   // voluntary context switches a second, calm
+	inFault = limit{wanted: 15, worst: 17}   // CPU ms a second
+	perNPD  = limit{wanted: 1.5, worst: 1.5} // CPU time at npdPods, as a ratio to node-problem-detector's
 )
 
 const (
