@@ -44,7 +44,7 @@ func limited[T any](ctx context.Context, call func(context.Context) (T, error)) 
 // errNotContainerd stands for gRPC's own text, which names a service and a method.
 var errNotContainerd = errors.New("the runtime does not serve them")
 
-// addPlugins adds containerd's plugins, or CRI-O's description of itself.
+// addPlugins adds containerd's plugins, or the description that CRI-O serves at /info.
 func addPlugins(ctx context.Context, client *cri.Client, socket string, add Add) error {
 	plugins, err := client.Plugins(ctx)
 	if err == nil {

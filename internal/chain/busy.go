@@ -11,7 +11,7 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// Busy returns the chain from a process that cannot remove a path to what is mounted there, else to the
+// Busy returns the chain from a process that cannot remove a path: to the mount at that path, else to the
 // process that has a file there or below open.
 func (e *Explorer) Busy(ctx context.Context, d Debt, path string) facts.Chain {
 	path = family.RunPath(path)

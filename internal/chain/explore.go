@@ -171,8 +171,8 @@ func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry,
 	e.fromRuntime(ctx, c, why)
 }
 
-// fromRuntime continues with the process that does the runtime's work, if that shows what holds the call
-// up; else the text is why no more is known.
+// fromRuntime continues with the process that does the runtime's work, if that leads outside of it;
+// unknown is the reason that the chain gives where it does not.
 func (e *Explorer) fromRuntime(ctx context.Context, c *facts.Chain, unknown string) {
 	n := len(c.Links)
 	e.follow(ctx, c, e.runtime())
@@ -182,7 +182,7 @@ func (e *Explorer) fromRuntime(ctx context.Context, c *facts.Chain, unknown stri
 	}
 }
 
-// leadsOutside reports whether the links from the runtime on show what holds its lock up: a mount,
+// leadsOutside reports whether the links from the runtime on end outside of it: at a mount, or at
 // another process that has a file lock, leaves requests unanswered, or does nothing until it is
 // continued.
 func leadsOutside(links []facts.Link) bool {

@@ -79,7 +79,7 @@ func (s *search) prove(p proc.Process, owner int) family.Answer {
 }
 
 // follow returns the socket that a process names which proves to be the hop before. It is lost where
-// the process is refused, and stays where its identity, or what it names, cannot be read.
+// the process is refused, and stays where its identity, or its arguments, cannot be read.
 func (s *search) follow(p proc.Process, owner int, socketOf func(proc.Process) (string, error)) string {
 	answer := s.prove(p, owner)
 	switch {

@@ -62,8 +62,8 @@ func mountKey(m proc.Mount) string {
 
 // newStorage returns the source about the file systems to which the processes, and CRI-O's conmons,
 // must write: of the directories in which they have databases and other files open or containers
-// mounted, and of those that they name. Reading that, and statfs through /proc/PID/root, takes CAP_SYS_PTRACE: without it
-// the source reports what is denied.
+// mounted, and of those that they name. Reading that, and statfs through /proc/PID/root, takes
+// CAP_SYS_PTRACE: without it the source reports each denied part.
 func newStorage(s *storage) *Watch[facts.Storage] {
 	s.unread = proc.Unread{}
 	s.searchUnread = proc.Unread{}
@@ -172,7 +172,7 @@ func (s *storage) viewOf(ctx context.Context, namespace string) (view, error) {
 }
 
 // witness returns a process that sees the mounts of one which has ended: one in its mount namespace,
-// such as its shims, else the node's first process. What could not be read may hide one.
+// such as its shims, else the node's first process. An unread namespace may hide one.
 func (s *storage) witness(ctx context.Context, namespace string) int {
 	all, err := s.table.Processes(ctx, storageInterval)
 	s.searchUnread.Add("processes", err)

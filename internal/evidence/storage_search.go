@@ -46,7 +46,7 @@ var storageArgs = []storageArg{
 }
 
 const (
-	networks = "/var/lib/cni"  // where libcni and its plugins keep what they have given out
+	networks = "/var/lib/cni"  // where libcni and its plugins keep their state
 	podLogs  = "/var/log/pods" // the kubelet's default
 	// maxDirs bounds the directories that are found by arguments, open files and namespaces.
 	maxDirs = 16

@@ -127,7 +127,7 @@ type conn struct{ in, out *stream }
 func (c *conn) Read(b []byte) (int, error)  { return c.in.Read(b) }
 func (c *conn) Write(b []byte) (int, error) { return c.out.Write(b) }
 
-// Close ends both directions; what has been written can still be read.
+// Close ends both directions; the other end can still read the data written before.
 func (c *conn) Close() error {
 	c.in.end(&c.in.isClosed)
 	c.out.end(&c.out.isEnded)

@@ -121,8 +121,8 @@ func throttled(s *signals) (out lines) {
 	return out
 }
 
-// throttledOn reports whether the quota has taken time for long, from the periods in which the runtime
-// runs too: what it does then takes longer, be its lists quick.
+// throttledOn reports whether the quota has taken time and periods for throttledLong: the runtime's
+// other work takes longer then, even while its lists are quick.
 func (s *signals) throttledOn() bool {
 	c := s.cgroup
 	return !c.ThrottledSince.IsZero() && s.age(c.ThrottledSince) >= throttledLong && c.ThrottledPeriods >= throttledShare

@@ -143,8 +143,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestLost: shims that live on are named when the runtime has ceased to list what they serve as running
-// for 30 s, over a restart of plegd too; not those of which nothing was ever listed.
+// TestLost: shims that live on are named once the runtime has not listed their pod as running for 30 s,
+// over a restart of plegd too; not those whose pod was never listed.
 func TestLost(t *testing.T) {
 	entry := map[string]*cri.Entry{"abc": {ID: "abc", SandboxID: "abc", State: cri.StateRunning}}
 	other := map[string]*cri.Entry{"def": {ID: "def", State: cri.StateRunning}}
@@ -152,7 +152,7 @@ func TestLost(t *testing.T) {
 	container := map[string]*cri.Entry{"abc": ended["abc"], "c": {ID: "c", SandboxID: "abc", State: cri.StateRunning}}
 	for _, tt := range []struct {
 		name          string
-		before, after map[string]*cri.Entry // what is listed
+		before, after map[string]*cri.Entry // the lists
 		ends          bool                  // the shim
 		restarts      bool                  // plegd
 		later         time.Duration
@@ -204,8 +204,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestBusy: the path that the runtime cannot remove, by the error of a call, leads to what is mounted
-// there, else to the process that has a file there open.
+// TestBusy: the path that the runtime cannot remove, by the error of a call, leads to the mount at that
+// path, else to the process that has a file there open.
 func TestBusy(t *testing.T) {
 	const failing = `rpc error: code = Unknown desc = check netns closed: unlinkat /var/run/netns/cni-1: device or resource busy`
 	for _, tt := range []struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// lost notes the shims that live on while the runtime has ceased to list what they serve as running,
-// as after a start without the directory of its state.
+// lost notes the shims that live on while the runtime no longer lists their pod or container as
+// running, as after a start without the directory of its state.
 func (p *pass) lost(ctx context.Context, all *proc.Processes) {
 	shims := p.shimsIn(ctx, all)
 	if len(shims) == 0 {
@@ -45,8 +45,9 @@ func (p *pass) lost(ctx context.Context, all *proc.Processes) {
 	p.served = served
 }
 
-// noteLost notes a shim of which nothing runs by the lists. What it serves was listed now or for the
-// last pass, else for the plegd before; it is returned, nil where it was not, and of a shim that has ended.
+// noteLost notes a shim whose pod or container does not run by the lists, and returns its entry: of
+// these lists, those of the last pass, or the plegd before. It is nil where none of them had it, and
+// for a shim that has ended.
 func (p *pass) noteLost(shim proc.Process, id string, entry *cri.Entry) *cri.Entry {
 	what := identity{kind: lostPod, id: shim.Start, pid: shim.PID}
 	_, restored := p.Begun[what.String()]

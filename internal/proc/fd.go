@@ -3,6 +3,7 @@ package proc
 import (
 	"errors"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,15 +20,16 @@ const maxFDs = 1 << 16
 // process has more than 65,536, beside the calls for those.
 func EachFD(procfs string, pid int, visit func(fd int, target string) bool) error {
 	dir := Path(procfs, pid, "fd")
-	fds, unread := Numbers(dir, maxFDs)
-	if len(fds) == 0 {
-		return unread
-	}
-	opened, err := open(dir, unix.O_PATH|unix.O_DIRECTORY)
+	d, err := os.Open(dir)
 	if err != nil {
 		return failed(dir, err)
 	}
-	defer func() { _ = unix.Close(opened) }() // only read from
+	defer func() { _ = d.Close() }() // only read from
+	fds, unread := numbersOf(d, maxFDs)
+	if len(fds) == 0 {
+		return unread
+	}
+	opened := int(d.Fd()) //nolint:gosec // a descriptor
 	target := make([]byte, unix.PathMax)
 	for _, fd := range fds {
 		n, err := unix.Readlinkat(opened, strconv.Itoa(fd), target)

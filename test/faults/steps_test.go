@@ -312,7 +312,7 @@ func TestServiceSteps(t *testing.T) {
 	b := &bench{t: t, cri: r, pods: pods, victim: pods[0].RunContainer("victim")}
 	s.Run("systemd-run", "--quiet", "--unit=plegd", "--property=Restart=always", "--property=RuntimeDirectory=plegd", "--property=StateDirectory=plegd",
 		"plegd", "run", "--runtime-endpoint=/run/containerd/containerd.sock", "--kubelet-healthz-url=", "--log.level=info")
-	// Several cases start the runtime anew, so that its restarts may be all that is left.
+	// Several cases restart the runtime: after a repair its restarts may still be the reason.
 	repaired := []string{"", health.RuntimeRestarting}
 	for _, c := range serviceSteps {
 		t.Run(c.reason, func(t *testing.T) {

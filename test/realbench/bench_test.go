@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(lab.Main(m)) }
 
-// A limit is the most that something may cost. What is above wanted is printed as missed; the test fails
-// above worst, which is what has been measured and a tenth, so that it is a regression which fails.
+// A limit is the highest cost that is allowed. A cost above wanted is printed as missed. The test fails
+// above worst, which is a tenth more than was measured, so that only a regression fails.
 type limit struct{ wanted, worst float64 }
 
 // limits are those of the whole of plegd at a number of real pods.
