@@ -292,6 +292,35 @@ func TestManySlowInspections(t *testing.T) {
 	})
 }
 
+// TestStartingEndsOnce: a verdict does not return to starting while the first relist inspects, whatever the calls beside
+// the inspections do.
+func TestStartingEndsOnce(t *testing.T) {
+	for name, beside := range map[string]string{
+		"lists are slow":            "ListContainers=delay(700ms)",
+		"lists and Status are slow": "ListContainers=delay(700ms);Status=delay(3s)",
+		"a later list hangs":        "ListPodSandbox=1*off->hang",
+		"later lists fail late":     "ListContainers=1*off->2*delay(900ms)->error(Internal: boom)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				rt := fakeRuntime(20, 0)
+				must.Do(t, rt.SetFailpoints("PodSandboxStatus=delay(1s);"+beside))
+				w := watch(t, rt, nil)
+				ended := false
+				for at := tick / 2; at < 20*time.Second; at += tick {
+					v := w.at(at).Verdict
+					starting := v.State == facts.StateStarting
+					if ended && starting {
+						t.Fatalf("after %s: %s, %q again", at, v.State, v.Reason)
+					}
+					ended = ended || !starting
+				}
+				check.Equal(t, ended, true, "a verdict was reached")
+			})
+		})
+	}
+}
+
 // TestHungInspectionsEnd: inspections that hung together end together, and then
 // the kubelet, too, is soon done with them.
 func TestHungInspectionsEnd(t *testing.T) {

@@ -268,6 +268,15 @@ func LastSeen(f *Facts) time.Time {
 	return f.Relist.LastSeen
 }
 
+// RelistBegan returns the start of the relist under way, zero between two. A later list may be shown beside it.
+func RelistBegan(f *Facts) time.Time {
+	began := f.Modelled.BusySince
+	if f.Relist.InFlight != nil {
+		began = Earliest(began, f.Relist.InFlight.Start)
+	}
+	return began
+}
+
 // ConditionsGood reports whether the last answer had only good conditions.
 func (s *Status) ConditionsGood() bool { return s.RuntimeReady.Good() && s.NetworkReady.Good() }
 

@@ -211,9 +211,8 @@ func lastAnswered(calls map[string]facts.Call) (last time.Time) {
 }
 
 func (s *signals) firstAttemptMade() bool {
-	r := &s.f.Relist
 	return !s.f.Endpoint.Searching &&
-		(r.Last != nil || r.InFlight != nil && s.age(r.InFlight.Start) >= facts.HangAfter)
+		(s.f.Relist.Last != nil || s.unanswered(facts.RelistBegan(s.f), facts.HangAfter))
 }
 
 // wasActive reports whether a reason was active in the previous verdict.

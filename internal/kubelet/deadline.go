@@ -51,10 +51,9 @@ func Settled(f *facts.Facts, t time.Time) bool {
 
 // settled reports whether the first relist and the first Status have ended, or have been in flight for long.
 func (m *moment) settled() bool {
-	r := &m.f.Relist
 	s := &m.f.Status
 	limit := m.f.Config.RelistLateAfter()
-	relistSettled := r.Last != nil || r.InFlight != nil && m.age(r.InFlight.Start) > limit
+	relistSettled := m.f.Relist.Last != nil || m.underWay(limit)
 	statusSettled := s.Answered && !s.Restored || m.unanswered(s.InFlightSince, limit) || s.LastErr != nil
 	return relistSettled && statusSettled
 }
@@ -85,11 +84,13 @@ func (m *moment) relistTrouble() bool {
 	if f.Relist.Failures > 0 {
 		return true
 	}
-	if r := f.Relist.InFlight; r != nil && m.age(r.Start) > limit {
-		return true
-	}
-	busy := f.Modelled.BusySince
-	return !busy.IsZero() && m.age(busy) > limit
+	return m.underWay(limit)
+}
+
+// underWay reports whether a relist has been under way for longer than limit.
+func (m *moment) underWay(limit time.Duration) bool {
+	began := facts.RelistBegan(m.f)
+	return !began.IsZero() && m.age(began) > limit
 }
 
 // relistEndsInTime reports whether the relist, which inspects, ends before the next one would come too late.
