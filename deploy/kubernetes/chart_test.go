@@ -312,9 +312,23 @@ func TestChartKubelet(t *testing.T) {
 	if i := pod.InitContainers; len(i) != 1 || i[0].Args[0] != "install" || len(i[0].SecurityContext.Capabilities.Add) != 0 {
 		t.Errorf("the init containers are %+v", i)
 	}
-	test := one[*corev1.Pod](t, all)
-	if test.Annotations["helm.sh/hook"] != "test" || test.Spec.Containers[0].Image != c.Image {
-		t.Errorf("the test is %+v", test)
+}
+
+// TestChartTestPod: `helm test` runs plegd's image wherever the DaemonSet may run.
+func TestChartTestPod(t *testing.T) {
+	for _, set := range [][]string{nil, {"tolerations[0].key=gpu", "tolerations[0].operator=Exists", "nodeSelector.pool=gpu", "imagePullSecrets[0].name=registry"}} {
+		all, err := template(t, set...)
+		must(t, err)
+		test, pod := one[*corev1.Pod](t, all), one[*appsv1.DaemonSet](t, all).Spec.Template.Spec
+		if test.Annotations["helm.sh/hook"] != "test" || test.Spec.Containers[0].Image != pod.Containers[0].Image {
+			t.Errorf("%q: the test is %+v", set, test)
+		}
+		placed := func(s corev1.PodSpec) any {
+			return []any{s.Tolerations, s.NodeSelector, s.Affinity, s.ImagePullSecrets}
+		}
+		if len(pod.Tolerations) != 1 || !equality.Semantic.DeepEqual(placed(test.Spec), placed(pod)) {
+			t.Errorf("%q: the test is placed by %+v, the DaemonSet by %+v", set, placed(test.Spec), placed(pod))
+		}
 	}
 }
 
