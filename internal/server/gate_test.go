@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -280,7 +281,7 @@ func TestPasswords(t *testing.T) {
 	p := newPasswords()
 	good := credentials{user: "a", password: "secret", hash: string(hash)}
 	bad := credentials{user: "a", password: "guess", hash: string(hash)}
-	unknown := credentials{user: "b", password: "fakepassword"}
+	unknown := credentials{user: "b", password: "fakepassword", cost: bcrypt.MinCost}
 	client := func(n int) netip.Prefix { return clientOf(fmt.Sprintf("192.0.2.%d:1", n)) }
 	for c, want := range map[credentials]error{good: nil, bad: errWrongPassword, unknown: errWrongPassword} {
 		if err := p.check(t.Context(), client(0), c); !errors.Is(err, want) {
@@ -313,6 +314,33 @@ func TestPasswords(t *testing.T) {
 	}
 	if len(p.right) > maxKnownRight {
 		t.Errorf("%d passwords are remembered", len(p.right))
+	}
+}
+
+// TestPasswordCost: the work of a comparison does not depend on the user, in a file whose hashes
+// differ in their costs, too.
+func TestPasswordCost(t *testing.T) {
+	dir := t.TempDir()
+	for _, costs := range [][]int{{12}, {4, 5, 12}, {10, 10}} {
+		file := filepath.Join(dir, "web.yml")
+		text := "basic_auth_users:\n"
+		for i, cost := range costs {
+			text += fmt.Sprintf("  user%d: "+fillerHash+"\n", i, cost)
+		}
+		write(t, file, text)
+		s, err := readWebSettings(file, nil)
+		must.Do(t, err)
+		for user := range len(costs) + 1 { // the last one is unknown
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+			r.SetBasicAuth(fmt.Sprintf("user%d", user), "guess")
+			work := 0
+			for _, hash := range s.credentials(r).hashes() {
+				cost, err := bcrypt.Cost([]byte(hash))
+				must.Do(t, err)
+				work += 1 << cost
+			}
+			must.Equal(t, work, 1<<slices.Max(costs), "costs %v, user %d: rounds of bcrypt", costs, user)
+		}
 	}
 }
 

@@ -16,9 +16,8 @@ const (
 	maxKnownRight    = 64 // passwords that are remembered
 )
 
-// unknownUserHash is compared for a user that does not exist, so that the time of an answer does
-// not tell whether one does. It is of the same cost as the toolkit's.
-const unknownUserHash = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
+// fillerHash is a bcrypt hash of any cost that no password has.
+const fillerHash = "$2y$%02d$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 
 var (
 	errWrongPassword = errors.New("wrong password")
@@ -35,8 +34,12 @@ type passwords struct {
 	right   map[[sha256.Size]byte]bool
 }
 
-// credentials are a client's. The hash is the configured one, empty for an unknown user.
-type credentials struct{ user, password, hash string }
+// credentials are a client's. The hash is the configured one, empty for an unknown user. The cost
+// is the highest one that the file has.
+type credentials struct {
+	user, password, hash string
+	cost                 int
+}
 
 func newPasswords() *passwords {
 	return &passwords{
@@ -94,15 +97,29 @@ func (c credentials) key() [sha256.Size]byte {
 }
 
 func (c credentials) compare() error {
-	hash := c.hash
-	if hash == "" {
-		hash = unknownUserHash
+	result := errWrongPassword
+	for _, hash := range c.hashes() {
+		err := bcrypt.CompareHashAndPassword([]byte(hash), []byte(c.password))
+		if err == nil && hash == c.hash {
+			result = nil
+		}
 	}
-	err := bcrypt.CompareHashAndPassword([]byte(hash), []byte(c.password))
-	if err != nil || c.hash == "" {
-		return errWrongPassword
+	return result
+}
+
+// hashes returns the hashes that are compared. Each user, known or not, costs as much as one hash
+// of the highest cost, so that the time of an answer does not show which users exist: each step of
+// the cost doubles the work, so fillers of every cost from the user's up make up the difference.
+func (c credentials) hashes() []string {
+	cost, err := bcrypt.Cost([]byte(c.hash))
+	if err != nil {
+		return []string{fmt.Sprintf(fillerHash, c.cost)}
 	}
-	return nil
+	out := []string{c.hash}
+	for ; cost < c.cost; cost++ {
+		out = append(out, fmt.Sprintf(fillerHash, cost))
+	}
+	return out
 }
 
 // remember adds the key of a right password. All are forgotten first if there are too many.

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/exporter-toolkit/web"
 	"go.uber.org/zap"
 	"go.yaml.in/yaml/v2"
+	"golang.org/x/crypto/bcrypt"
 	"golang.org/x/time/rate"
 
 	"github.com/plegd/plegd/internal/bounded"
@@ -44,6 +45,7 @@ type webSettings struct {
 	stamps  string      // of the files that it names
 	tls     *tls.Config // nil: none
 	limiter *rate.Limiter
+	cost    int // the highest bcrypt cost of a user's hash
 }
 
 // demands reports whether every client needs a password, or a verified certificate.
@@ -122,6 +124,10 @@ func readWebSettings(path string, last *webSettings) (*webSettings, error) {
 	}
 	if s.RateLimiterConfig.Interval != 0 {
 		s.limiter = rate.NewLimiter(rate.Every(s.RateLimiterConfig.Interval), s.RateLimiterConfig.Burst)
+	}
+	for _, hash := range s.Users {
+		cost, _ := bcrypt.Cost([]byte(hash)) // valid: see above
+		s.cost = max(s.cost, cost)
 	}
 	s.tls, err = s.serverTLS()
 	return s, err
@@ -245,7 +251,7 @@ func (s *webSettings) login(r *http.Request, known *passwords) error {
 // credentials returns those of a request, with the configured hash.
 func (s *webSettings) credentials(r *http.Request) credentials {
 	user, password, _ := r.BasicAuth()
-	return credentials{user: user, password: password, hash: string(s.Users[user])}
+	return credentials{user: user, password: password, hash: string(s.Users[user]), cost: s.cost}
 }
 
 func refuse(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
