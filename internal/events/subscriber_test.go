@@ -248,7 +248,7 @@ func TestNoSubscription(t *testing.T) {
 				tt.change(r)
 				s, l := start(t, r, true)
 				pause(time.Minute + 11*time.Second)
-				if st := s.State(); st.Phase != tt.phase || st.InUse || len(r.opened) > tt.most+1 {
+				if st := s.State(); st.Phase != tt.phase || st.InUse || len(r.opened) > tt.most+1 || st.Opened != uint64(len(r.opened)) {
 					t.Errorf("%+v, %d streams", st, len(r.opened))
 				}
 				if n := len(l.uses); n > 0 && l.uses[n-1] {

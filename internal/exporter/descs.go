@@ -63,8 +63,8 @@ var (
 	eventedErrors = desc("pleg_evented_connection_errors_total",
 		"Event streams that failed, as kubelet_evented_pleg_connection_error_count.")
 	eventedSuccess = desc("pleg_evented_connection_success_total",
-		"Event streams opened, as kubelet_evented_pleg_connection_success_count. plegd opens one for each "+
-			"--events-lease.")
+		"Event streams requested, answered or not, as kubelet_evented_pleg_connection_success_count: one for "+
+			"each --events-lease.")
 	eventedEvents = desc("pleg_evented_events_total", "Events received from the runtime, by type.", "type")
 	queueLength   = desc("pleg_socket_accept_queue_length",
 		"Pending connections in the accept queue of the runtime's socket.")
