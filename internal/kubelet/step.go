@@ -21,7 +21,7 @@ func (s *step) failureWindow() window {
 		fails = s.rulesFailAt()
 	}
 	flaky := facts.Plus(s.model.flaky.start(s.t), RuntimeDownAfter)
-	refused := facts.Plus(StatusFailsSince(s.f), RuntimeDownAfter-StatusPeriod-metricsAge)
+	refused := facts.Plus(s.refusedAlone(), RuntimeDownAfter-StatusPeriod-metricsAge)
 	last := fails
 	if !fails.IsZero() && fails.Equal(s.relistFailsAt()) {
 		limit := s.f.Config.RelistThreshold
@@ -36,6 +36,17 @@ func (s *step) failureWindow() window {
 	first := facts.Earliest(fails, s.estimated.earliest, flaky, refused)
 	last = facts.Earliest(last, s.estimated.latest)
 	return window{earliest: first, latest: cmp.Or(last, first)}
+}
+
+// refusedAlone returns since when the kubelet's metrics show that its Status calls fail, where plegd's own have been
+// answered since: a failure that both see is dated more exactly by plegd's last answer.
+func (s *step) refusedAlone() time.Time {
+	since := StatusFailsSince(s.f)
+	answered := s.f.Status.LastGood
+	if !answered.IsZero() && since.After(answered) {
+		return time.Time{}
+	}
+	return since
 }
 
 // unobserved reports whether no call has been answered since plegd started, or only plegd cannot reach the runtime.

@@ -61,3 +61,27 @@ func TestFlakyStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusedStatus: the kubelet's metrics widen the window where its Status calls fail alone, by the age of a sample and
+// a period of Status; not where plegd's own fail with them.
+func TestRefusedStatus(t *testing.T) {
+	const normal = 12 * time.Second
+	for name, tt := range map[string]struct{ good, failing, width time.Duration }{
+		"the runtime is killed, in a sample at once":    {good: 0, failing: time.Second, width: normal},
+		"the runtime is killed, in the sample after":    {good: 0, failing: 9 * time.Second, width: normal},
+		"the kubelet's alone":                           {good: 10 * time.Second, failing: 9 * time.Second, width: normal + StatusPeriod + metricsAge},
+		"the kubelet's first, then plegd's own as well": {good: 5 * time.Second, failing: 4 * time.Second, width: normal + StatusPeriod + metricsAge},
+	} {
+		var m Model
+		now := at(10 * time.Second)
+		f := factstest.Healthy(now)
+		f.Started = ago(time.Hour)
+		f.Version.Ended = now
+		f.Status.LastGood = at(tt.good)
+		f.Evidence.Kubelet = &facts.Kubelet{Status: &facts.StartCalls{Errors: 2, Since: at(tt.failing)}}
+		status, _ := m.Observe(&f, now, Observations{AttemptMade: true})
+		if width := status.NotReadyBy.Sub(status.NotReadyFrom); width.Round(time.Second/10) != tt.width {
+			t.Errorf("%s: the window is %s wide, want %s: %+v", name, width, tt.width, status)
+		}
+	}
+}
