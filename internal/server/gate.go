@@ -7,10 +7,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/bounded"
 )
@@ -38,8 +41,9 @@ const (
 
 // gate is a listener whose connections no client can occupy. It accepts every connection at
 // once and, beyond its limits, closes the oldest connection of the client that has the most,
-// one without a request if there is one. A connection is returned by Accept after its first
-// byte.
+// one without a request if there is one. The first byte of a request makes a connection new
+// again, once: a probe that has asked is not the oldest of a burst of silent connections. A
+// connection is returned by Accept after its first byte.
 type gate struct {
 	listener net.Listener
 	// config returns the settings for TLS.
@@ -64,7 +68,8 @@ type gateConn struct {
 
 	// Below gate.mu.
 	active    bool      // a request is being answered
-	changedAt time.Time // of the last change of active
+	asked     bool      // the first byte of a request has come
+	changedAt time.Time // when it was opened, or active or asked last changed
 }
 
 func newGate(l net.Listener, config func(context.Context) (*webSettings, error), refused func(), log *zap.Logger) *gate {
@@ -158,17 +163,59 @@ func (g *gate) victim(client netip.Prefix) *gateConn {
 	if !tooMany && len(g.conns) < maxWebConns {
 		return nil
 	}
-	var victim *gateConn
+	var candidates []*gateConn
 	for c := range g.conns {
-		candidate := count[c.client] == largest
+		wanted := count[c.client] == largest
 		if tooMany {
-			candidate = c.client == client
+			wanted = c.client == client
 		}
-		if candidate && (full || c.outstays()) && (victim == nil || c.goesBefore(victim)) {
-			victim = c
+		if wanted && (full || c.outstays()) {
+			candidates = append(candidates, c)
 		}
 	}
-	return victim
+	return oldest(candidates)
+}
+
+// oldest returns the connection that goes before all others; nil if there is none. One whose
+// request nobody has read yet becomes new.
+func oldest(candidates []*gateConn) *gateConn {
+	slices.SortFunc(candidates, (*gateConn).compare)
+	for _, c := range candidates {
+		if c.active || c.asked || !c.unread() {
+			return c
+		}
+		c.ask()
+	}
+	if len(candidates) == 0 {
+		return nil
+	}
+	return candidates[0]
+}
+
+// ask notes the first byte of a request. The caller holds gate.mu.
+func (c *gateConn) ask() {
+	c.asked = true
+	c.changedAt = time.Now()
+}
+
+// unread reports whether the kernel holds bytes that nobody has read yet.
+func (c *gateConn) unread() bool {
+	conn, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return false
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	held := 0
+	err = raw.Control(func(fd uintptr) {
+		n, failure := unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		if failure == nil {
+			held = n
+		}
+	})
+	return err == nil && held > 0
 }
 
 // outstays reports whether the grace time of c is over.
@@ -179,12 +226,15 @@ func (c *gateConn) outstays() bool {
 	return time.Since(c.changedAt) >= silentGrace
 }
 
-// goesBefore reports whether c is closed rather than rival.
-func (c *gateConn) goesBefore(rival *gateConn) bool {
-	if c.active != rival.active {
-		return rival.active
+// compare orders connections by which is closed first: those without a request, the oldest first.
+func (c *gateConn) compare(rival *gateConn) int {
+	switch {
+	case c.active && !rival.active:
+		return 1
+	case rival.active && !c.active:
+		return -1
 	}
-	return c.changedAt.Before(rival.changedAt)
+	return c.changedAt.Compare(rival.changedAt)
 }
 
 // closeAll closes the connections that the HTTP server does not know yet.
@@ -224,6 +274,9 @@ func (g *gate) identify(ctx context.Context, c *gateConn) (net.Conn, error) {
 		return nil, err
 	}
 	c.first = first
+	c.gate.mu.Lock()
+	c.ask()
+	c.gate.mu.Unlock()
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
@@ -248,6 +301,7 @@ func (g *gate) state(conn net.Conn, state http.ConnState) {
 	active := state == http.StateActive
 	if active != c.active {
 		c.active = active
+		c.asked = false
 		c.changedAt = time.Now()
 	}
 }

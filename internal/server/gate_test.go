@@ -269,9 +269,27 @@ func TestVictim(t *testing.T) {
 		check.Equal(t, g.victim(clientOf(tt.client)), want, "%s", tt.name)
 	}
 	silent, active := &gateConn{changedAt: time.Unix(2, 0)}, &gateConn{changedAt: time.Unix(1, 0), active: true}
-	if !silent.goesBefore(active) || active.goesBefore(silent) {
-		t.Error("a request in progress goes before a silent connection")
+	check.Equal(t, oldest([]*gateConn{active, silent}), silent, "a request is being answered")
+}
+
+// TestVictimHasAsked: a request that nobody has read yet, or whose first byte has been read, makes
+// its connection new again, once.
+func TestVictimHasAsked(t *testing.T) {
+	l := listen(t)
+	open := func(request string) *gateConn {
+		must.Do(t, hold(t.Context(), l.Addr().String(), request))
+		conn, err := l.Accept()
+		must.Do(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return &gateConn{Conn: conn, changedAt: time.Unix(1, 0)}
 	}
+	probe := open("GET /healthz HTTP/1.1\r\n")
+	eventually(t, "the request has come", probe.unread)
+	silent := open("")
+	silent.changedAt = time.Unix(2, 0)
+	check.Equal(t, oldest([]*gateConn{probe, silent}), silent, "the request is unread")
+	silent.changedAt = time.Now().Add(time.Hour)
+	check.Equal(t, oldest([]*gateConn{probe, silent}), probe, "it has been new again already")
 }
 
 // TestPasswords: results are remembered, a client waits for one check, and the queue is bounded.
