@@ -208,6 +208,8 @@ func setUsage(cmd *cobra.Command) {
 				names = append(names, c.Name())
 			}
 			err = fmt.Errorf("unknown command %q%s", args[0], didYouMean(args[0], names))
+		default:
+			err = fmt.Errorf("arguments %q: want %s", args, cmd.UseLine())
 		}
 		return usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
 	}

@@ -84,7 +84,7 @@ func (f *incidentSource) list(ctx context.Context, stderr io.Writer) ([]incident
 	}
 	list, bad, readErr := incident.Read(incident.Dir(f.stateDir))
 	if readErr != nil {
-		return nil, fmt.Errorf("%w; and the state directory (--state-dir): %w", err, readErr)
+		return nil, fmt.Errorf("%w; and --state-dir %q: %w", err, f.stateDir, readErr)
 	}
 	if len(bad) > 0 {
 		_, _ = fmt.Fprintf(stderr, "plegd: %d files in %s are no incidents that this plegd can read\n",

@@ -158,7 +158,8 @@ func (c *stacksCommand) ask(cmd *cobra.Command, doc *stacksDocument) ([]*stacks.
 		return found, nil
 	}
 	if len(doc.Missing) == 0 {
-		return nil, fmt.Errorf("%w: the runtime's process is not known (run as root on the node)", stacks.ErrNone)
+		return nil, fmt.Errorf("%w: no process is known at the runtime's socket %q (run as root on the node, or give "+
+			"--runtime-endpoint)", stacks.ErrNone, d.Facts.Endpoint.Path)
 	}
 	hint := ""
 	if !c.signal {

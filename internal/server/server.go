@@ -212,8 +212,9 @@ func SystemdListeners() ([]net.Listener, error) {
 func ValidateWeb(addresses []string, file string) error {
 	for _, a := range addresses {
 		_, port, err := net.SplitHostPort(a)
-		if err == nil {
-			_, err = strconv.ParseUint(port, 10, 16)
+		_, notNumber := strconv.ParseUint(port, 10, 16)
+		if err == nil && notNumber != nil {
+			err = fmt.Errorf("port %q: want 0 to 65535", port)
 		}
 		if err != nil {
 			return fmt.Errorf("--web.listen-address %q: %w; give [HOST]:PORT, such as :20290, 127.0.0.1:20290 "+

@@ -219,7 +219,7 @@ func TestValidateWeb(t *testing.T) {
 		{"default", []string{":20290"}, "", nil},
 		{"empty", []string{""}, "", []string{`--web.listen-address ""`, "missing port", "[HOST]:PORT"}},
 		{"no port", []string{"127.0.0.1"}, "", []string{`"127.0.0.1"`, "missing port"}},
-		{"large port", []string{":70000"}, "", []string{`":70000"`, "out of range"}},
+		{"large port", []string{":70000"}, "", []string{`":70000"`, "0 to 65535"}},
 		{"URL", []string{"http://127.0.0.1:20290"}, "", []string{"too many colons"}},
 
 		{"good file", []string{":20290"}, file("good.yml", tlsPart+usersPart(t)), nil},

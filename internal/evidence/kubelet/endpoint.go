@@ -25,8 +25,8 @@ func ParseEndpoint(endpoint string) (string, error) {
 	path := filepath.Clean(strings.TrimPrefix(endpoint, "unix://"))
 	switch {
 	case !filepath.IsAbs(path):
-		return "", fmt.Errorf("%q: want an absolute path, as in %[2]s or unix://%[2]s: "+
-			"plegd watches a runtime on its own node", endpoint, usualSockets[0])
+		return "", fmt.Errorf("%q: want an absolute path of a socket on this node, as in /run/NAME.sock or "+
+			"unix:///run/NAME.sock", endpoint)
 	case len(path) > maxSocketPath:
 		return "", fmt.Errorf("%q: want a path of at most %d bytes, the longest that a unix socket can have; "+
 			"this one has %d", endpoint, maxSocketPath, len(path))

@@ -29,12 +29,12 @@ func TestParseEndpoint(t *testing.T) {
 		{"run/containerd.sock", "", "want an absolute path"},
 		{"unix://run/containerd.sock", "", "want an absolute path"},
 		{"./containerd.sock", "", "want an absolute path"},
-		{"tcp://127.0.0.1:1234", "", "on its own node"},
-		{"npipe:////./pipe/containerd", "", "on its own node"},
-		{"http:///run/x.sock", "", "on its own node"},
-		{"vsock://2:1024", "", "on its own node"},
+		{"tcp://127.0.0.1:1234", "", "on this node"},
+		{"npipe:////./pipe/containerd", "", "on this node"},
+		{"http:///run/x.sock", "", "on this node"},
+		{"vsock://2:1024", "", "on this node"},
 		{"unix:/run/x.sock", "", "want an absolute path"},
-		{"UNIX:///run/x.sock", "", "on its own node"},
+		{"UNIX:///run/x.sock", "", "on this node"},
 	} {
 		got, err := ParseEndpoint(tt.endpoint)
 		switch {
