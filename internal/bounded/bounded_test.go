@@ -61,6 +61,32 @@ func TestSlot(t *testing.T) {
 	}
 }
 
+// TestAnswerAtTheLimit: an answer that comes together with the limit is kept, and a call that fails because of the limit
+// is late, whichever of the two is seen first.
+func TestAnswerAtTheLimit(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	const rounds = 100 // of a select that has two ways
+	for range rounds {
+		back := make(chan result[int], 1)
+		back <- result[int]{value: 5}
+		if r := await(ended, back); r.value != 5 || r.err != nil {
+			t.Fatalf("an answer that came with the limit: %d, %v", r.value, r.err)
+		}
+		back <- result[int]{err: errors.ErrUnsupported}
+		if r := await(ended, back); !errors.Is(r.err, errors.ErrUnsupported) {
+			t.Fatalf("a failure that came with the limit: %v", r.err)
+		}
+		_, err := new(Slot[int]).Do(t.Context(), 0, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		})
+		if !errors.Is(err, ErrLate) {
+			t.Fatalf("a call that fails because of the limit: %v", err)
+		}
+	}
+}
+
 func TestSince(t *testing.T) {
 	var s Since[string]
 	at := func(n int64) time.Time { return time.Unix(n, 0) }

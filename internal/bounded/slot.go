@@ -30,7 +30,8 @@ type result[T any] struct {
 
 // Do runs call in a goroutine and returns its result. It returns ErrBusy while the
 // call before is still running, an error that wraps ErrLate after the limit, and the
-// context's error when ctx ends. A panic in call becomes an error.
+// context's error when ctx ends; a result that is there by then counts. A panic in call
+// becomes an error.
 func (s *Slot[T]) Do(ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
 	var none T
 	if !s.busy.CompareAndSwap(false, true) {
@@ -48,15 +49,29 @@ func (s *Slot[T]) Do(ctx context.Context, limit time.Duration, call func(context
 		s.busy.Store(false)
 		back <- r
 	}()
-	select {
-	case r := <-back:
+	r := await(limited, back)
+	if limited.Err() == nil || !errors.Is(r.err, limited.Err()) {
 		return r.value, r.err
-	case <-limited.Done():
 	}
 	if err := ctx.Err(); err != nil {
 		return none, err
 	}
 	return none, fmt.Errorf("%w within %s", ErrLate, limit.Round(time.Millisecond))
+}
+
+// await returns a call's result. It fails where there is none when ctx is done.
+func await[T any](ctx context.Context, back <-chan result[T]) result[T] {
+	select {
+	case r := <-back:
+		return r
+	case <-ctx.Done():
+	}
+	select {
+	case r := <-back: // at the same moment
+		return r
+	default:
+		return result[T]{err: ctx.Err()}
+	}
 }
 
 // Busy reports whether a call is running, abandoned or not.
