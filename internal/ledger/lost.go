@@ -33,7 +33,7 @@ func (p *pass) lost(ctx context.Context, all *proc.Processes) {
 	}
 	served := map[proc.ID]*cri.Entry{}
 	for _, shim := range shims {
-		id := family.ShimID(shim, p.Table.Args(shim.ID()))
+		id := p.servedID(shim)
 		entry := cmp.Or(listed[id], p.served[shim.ID()])
 		if !running[id] {
 			entry = p.noteLost(shim, id, entry)
@@ -43,6 +43,16 @@ func (p *pass) lost(ctx context.Context, all *proc.Processes) {
 		}
 	}
 	p.served = served
+}
+
+// servedID returns the id of what a shim serves. Only a new shim's arguments are read: those of the
+// others are proved with each new table of processes (shimsIn).
+func (p *pass) servedID(shim proc.Process) string {
+	entry := p.served[shim.ID()]
+	if entry != nil {
+		return entry.ID
+	}
+	return family.ShimID(shim, p.Table.Args(shim.ID()))
 }
 
 // noteLost notes a shim whose pod or container does not run by the lists, and returns its entry: of
