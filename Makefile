@@ -198,7 +198,7 @@ bench: build ## Measure plegd beside a plain client at 110, 500 and 5000 pods; f
 	@bash bench/write.sh table "$(WRITE)" build/bench $(ARGS)
 
 .PHONY: bench-real
-bench-real: build ## Measure plegd on a real containerd with 10, 110 and 250 pods beside the plain client and node-problem-detector; prints missed limits, fails if it costs more than it did: make bench-real [PLEGD_BENCH_NPD=DIR] [PLEGD_BENCH_WINDOW=30s] [PLEGD_BENCH_PODS=110] [WRITE=docs/results/performance.md] (root)
+bench-real: build ## Measure plegd on a real containerd with 10, 110 and 250 pods beside the plain client, node-problem-detector and a kubelet; prints missed limits, fails if it costs more than it did: make bench-real [PLEGD_BENCH_NPD=DIR] [PLEGD_BENCH_KUBELET=/PATH/kubelet] [PLEGD_BENCH_WINDOW=30s] [PLEGD_BENCH_PODS=110] [WRITE=docs/results/performance.md] (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make bench-real: needs root: it starts a containerd with pods" >&2; exit 1; }
 	@bash test/e2e/install-deps.sh
 	@$(GO) build -o build/bench ./bench

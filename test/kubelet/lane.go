@@ -3,7 +3,6 @@
 package kubelet
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -89,21 +88,10 @@ func (l *lane) kubeletLog() string      { return l.path("kubelet.log") }
 
 // kubeletConfig is the kubelet's configuration.
 func (l *lane) kubeletConfig() map[string]any {
-	config := map[string]any{
-		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		// Its metrics and healthz on 10250 are for a token that the API server knows.
-		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}},
-		"authorization":  map[string]any{"mode": "Webhook"},
-		"failCgroupV1":   false, "cgroupDriver": "cgroupfs", "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
-		"failSwapOn":   false,
-		"evictionHard": map[string]string{"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
-		// No garbage collection of images while a runtime is broken.
-		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
-		"makeIPTablesUtilChains": false, "resolvConf": "",
-		"address": "127.0.0.1", "staticPodPath": l.path("manifests"), "podLogsDir": l.path("pods"),
-		"volumePluginDir":          l.path("plugins"),
-		"containerRuntimeEndpoint": "unix://" + l.socket,
-	}
+	config := kubernetes.KubeletConfig(l.dir, l.socket)
+	// Its metrics and healthz on 10250 are for a token that the API server knows.
+	config["authentication"] = map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}}
+	config["authorization"] = map[string]any{"mode": "Webhook"}
 	if l.simulated != nil {
 		config["imageServiceEndpoint"] = "unix://" + l.images
 	}
@@ -122,40 +110,26 @@ func (l *lane) kubeletConfig() map[string]any {
 // configure writes the kubelet's files.
 func (l *lane) configure() {
 	l.Helper()
-	for _, dir := range []string{"manifests", "pods", "plugins", "certs", "state"} {
-		lab.Must(l, os.Mkdir(l.path(dir), 0o755))
-	}
+	kubernetes.MakeKubeletDirs(l, l.dir)
+	lab.Must(l, os.Mkdir(l.path("state"), 0o755))
 	l.writeJSON("kubelet.json", l.kubeletConfig())
 	lab.Must(l, os.WriteFile(l.path("token"), []byte(kubernetes.MetricsToken+"\n"), 0o600))
-	if l.containerd == nil {
-		return
-	}
-	for i := range staticPods {
-		l.writeJSON(fmt.Sprintf("manifests/p%d.json", i), map[string]any{
-			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": fmt.Sprintf("p%d", i), "namespace": "default"},
-			"spec": map[string]any{
-				"hostNetwork": true, "terminationGracePeriodSeconds": 0,
-				"containers": []any{map[string]any{"name": "c", "image": runtime.PauseImage, "imagePullPolicy": "Never"}},
-			},
-		})
+	if l.containerd != nil {
+		kubernetes.WriteStaticPods(l, l.dir, staticPods)
 	}
 }
 
 func (l *lane) writeJSON(name string, v any) {
 	l.Helper()
-	b, err := json.Marshal(v)
-	lab.Must(l, err)
-	lab.Must(l, os.WriteFile(l.path(name), b, 0o644))
+	kubernetes.WriteJSON(l, l.path(name), v)
 }
 
 // StartKubelet starts the kubelet, for the first time or after its end.
 func (l *lane) StartKubelet() {
 	l.Helper()
-	l.kubelet = l.node.Start(l.kubeletLog(), l.program,
-		"--config="+l.path("kubelet.json"), "--kubeconfig="+l.cluster.Kubeconfig(l.name), "--root-dir=/var/lib/kubelet",
-		// In memory, and short enough for the sockets that it makes there.
-		"--cert-dir="+l.path("certs"), "--hostname-override="+l.name, "--node-ip=127.0.0.1",
-		"--v=2", "--vmodule=kubelet_node_status=5,generic=5")
+	argv := append([]string{l.program}, kubernetes.KubeletFlags(l.dir, l.name)...)
+	argv = append(argv, "--kubeconfig="+l.cluster.Kubeconfig(l.name), "--vmodule=kubelet_node_status=5,generic=5")
+	l.kubelet = l.node.Start(l.kubeletLog(), argv...)
 }
 
 func (l *lane) startPlegd() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,6 +52,7 @@ const (
 func TestReal(t *testing.T) {
 	window := lab.Duration(t, "PLEGD_BENCH_WINDOW", 30*time.Second, time.Second, time.Hour)
 	only := lab.Number(t, "PLEGD_BENCH_PODS", 0)
+	kubelet := givenKubelet(t)
 	load, err := os.ReadFile("/proc/loadavg")
 	lab.Must(t, err)
 	fmt.Printf("%s; %s, %d cores, load %s, %s\n", time.Now().UTC().Format("2006-01-02"), goruntime.Version(), goruntime.NumCPU(),
@@ -61,26 +63,22 @@ func TestReal(t *testing.T) {
 		if only != 0 && only != l.pods {
 			continue
 		}
-		t.Run(fmt.Sprint(l.pods), func(t *testing.T) { measure(t, l.pods, l.perPlain, window) })
+		t.Run(fmt.Sprint(l.pods), func(t *testing.T) { measure(t, l.pods, l.perPlain, window, kubelet) })
 	}
 }
 
 // measure measures the processes beside one containerd, calm and within a fault.
-func measure(t *testing.T, pods int, perPlain limit, window time.Duration) {
-	containerd := runtime.NewContainerd(t, runtime.ContainerdOptions{})
-	containerd.CRI(t).RunPods(pods, 1)
-	plegd := lab.NewPlegd(t, containerd.Socket, lab.PlegdOptions{
-		Env:   []string{"GOMAXPROCS=1", "GOGC=75", "GOMEMLIMIT=96MiB"}, // as in the unit
-		Flags: []string{"--log.level=info"},
-	})
+func measure(t *testing.T, pods int, perPlain limit, window time.Duration, kubelet kubelet) {
+	containerd := runtime.NewContainerd(t, runtime.ContainerdOptions{Node: kubelet.path != ""})
+	processes := start(t, containerd, pods, kubelet)
 	bench := os.Getenv("PLEGD_BENCH") // the program of make bench, which is the plain client too
 	if bench == "" {
 		t.Fatal("PLEGD_BENCH is not set: run make bench-real")
 	}
 	plain, _ := lab.StartProgram(t, "plain", bench, "plain", containerd.Socket)
-	processes := []measured{{"plegd", plegd.Pid()}, {"plain client", plain}}
+	processes = slices.Insert(processes, 1, measured{"plain client", plain})
 	if dir := os.Getenv("PLEGD_BENCH_NPD"); dir != "" {
-		processes = append(processes, measured{"node-problem-detector", startNPD(t, dir, containerd.Socket)})
+		processes = slices.Insert(processes, 2, measured{"node-problem-detector", startNPD(t, dir, containerd.Socket)})
 	}
 	time.Sleep(settleTime)
 	calm := sampleAll(t, processes, window)
@@ -88,7 +86,7 @@ func measure(t *testing.T, pods int, perPlain limit, window time.Duration) {
 	ratio := calm[0].cpu / calm[1].cpu
 	check(t, "plegd / plain client", ratio, perPlain)
 	check(t, "plegd's switches a second", calm[0].switches, wakeups)
-	if len(calm) > 2 && pods == npdPods {
+	if os.Getenv("PLEGD_BENCH_NPD") != "" && pods == npdPods {
 		check(t, "plegd / node-problem-detector", calm[0].cpu/calm[2].cpu, perNPD)
 	}
 	containerd.Freeze()
@@ -97,6 +95,19 @@ func measure(t *testing.T, pods int, perPlain limit, window time.Duration) {
 	containerd.Thaw()
 	show(pods, ", runtime stopped", fault)
 	check(t, "plegd's CPU ms a second within a fault", fault[0].cpu, inFault)
+}
+
+// start makes the pods and starts plegd. It returns plegd, and after it the kubelet where one is given.
+func start(t *testing.T, containerd *runtime.Containerd, pods int, kubelet kubelet) []measured {
+	t.Helper()
+	env := []string{"GOMAXPROCS=1", "GOGC=75", "GOMEMLIMIT=96MiB"} // as in the unit
+	if kubelet.path != "" {
+		pid := kubelet.start(t, containerd, pods)
+		return []measured{{"plegd", startPlegd(t, containerd, env)}, {kubelet.name, pid}}
+	}
+	containerd.CRI(t).RunPods(pods, 1)
+	plegd := lab.NewPlegd(t, containerd.Socket, lab.PlegdOptions{Env: env, Flags: []string{"--log.level=info"}})
+	return []measured{{"plegd", plegd.Pid()}}
 }
 
 func check(t *testing.T, name string, got float64, most limit) {
