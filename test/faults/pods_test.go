@@ -44,8 +44,8 @@ var podFaults = []fault{
 	forgetful("the root directory is hidden at a restart", func(c *runtime.Containerd) *runtime.FileSystem { return c.SmallRoot("tmpfs") }),
 	{
 		name: "CNI plugin hangs", want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second, // it may take 30 s
-		incident: "7 [kubernetes 107749](https://github.com/kubernetes/kubernetes/issues/107749)",
-		prepare:  func(b *bench) { b.installPlugin(`while [ -e "$0.hang" ]; do sleep 0.2; done`) },
+		incident:  "7 [kubernetes 107749](https://github.com/kubernetes/kubernetes/issues/107749)",
+		configure: func(b *bench) { b.installPlugin(`while [ -e "$0.hang" ]; do sleep 0.2; done`) },
 		make: func(b *bench) func() {
 			b.must(os.WriteFile(b.file("cni", "slow-cni.hang"), nil, 0o644))
 			wait := b.startPod()
@@ -62,14 +62,13 @@ var podFaults = []fault{
 	{
 		// With any name; to end its parent would leave it with the pipe.
 		name: "CNI plugin waits for its child, another program", want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
-		prepare: func(b *bench) {
+		configure: func(b *bench) {
 			b.copyProgram("sleep", b.file("cni", "waiter"))
 			b.installPlugin(`"$(dirname "$0")/waiter" 120`)
 		},
 		make: func(b *bench) func() {
 			wait := b.startPod()
 			return func() {
-				b.installPlugin("")
 				b.killAll(b.file("cni", "waiter"))
 				wait()
 			}
@@ -82,12 +81,13 @@ var podFaults = []fault{
 	{
 		// The plugin has ended; the runtime waits for the end of its output.
 		name: "a daemon that a CNI plugin leaves keeps its output", want: health.RuntimePeerStuck, goal: 45 * time.Second, limit: 60 * time.Second,
-		prepare: func(b *bench) { b.copyProgram("sleep", b.file("cni", "left")) },
-		make: func(b *bench) func() {
+		configure: func(b *bench) {
+			b.copyProgram("sleep", b.file("cni", "left"))
 			b.installPlugin(`setsid "$(dirname "$0")/left" 600 </dev/null &`)
+		},
+		make: func(b *bench) func() {
 			wait := b.startPod()
 			return func() {
-				b.installPlugin("")
 				b.killAll(b.file("cni", "left"))
 				wait()
 			}
@@ -319,7 +319,7 @@ func (b *bench) stopShims(n int) (cont func()) {
 }
 
 // installPlugin gives the runtime a network plugin that runs a command first, and never
-// makes a network.
+// makes a network. While it runs, cri-dockerd reads its configuration each 5 s only.
 func (b *bench) installPlugin(command string) {
 	b.t.Helper()
 	script := strings.Replace(runtime.FakePlugin, "#!/bin/sh\n", "#!/bin/sh\nif [ \"$CNI_COMMAND\" = ADD ]; then :; "+command+"\nfi\n", 1)
