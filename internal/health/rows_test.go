@@ -159,6 +159,15 @@ func TestRows(t *testing.T) {
 		{"soon after its start", RuntimeNotListening, lives, "", func(f *facts.Facts) { stops(f, facts.CauseRefused).Start = ago(20 * s) }},
 		{"before plegd began", RuntimeNotListening, lives, "", func(f *facts.Facts) { stops(f, facts.CauseRefused); f.Calls = nil }},
 		{"a start", RuntimeStarting + " " + RuntimeNotListening, "", lives, func(f *facts.Facts) { stops(f, facts.CauseRefused).Start, f.Calls = ago(20*s), nil }},
+		{"a start on a full file system", RuntimeStorageFull + " " + RuntimeNotListening + " " + RuntimeStarting, "", lives, func(f *facts.Facts) {
+			stops(f, facts.CauseRefused).Start, f.Calls = ago(20*s), nil
+			storageOf(facts.FileSystem{Bytes: 1 << 40, FreeBytes: 50 << 20})(f)
+		}},
+		{"a recovery on a read-only one", RuntimeStorageFull + " " + RuntimeStarting, "read-only", "", func(f *facts.Facts) {
+			failing(f, 20, "Unknown")
+			f.Relist.Last.Err.NotInitialized = true
+			storageOf(facts.FileSystem{Bytes: 1 << 40, FreeBytes: 1 << 39, ReadOnly: true})(f)
+		}},
 		{"it has just begun", RuntimeNotListening, "", lives, func(f *facts.Facts) { stops(f, facts.CauseRefused); f.Relist.Failures = 1 }},
 
 		{"it listens, the file is gone", RuntimeSocketUnlinked, "its socket's file is gone", lives, func(f *facts.Facts) { unlinked(f) }},

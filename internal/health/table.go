@@ -82,6 +82,11 @@ var table = withPages([]Reason{
 		Match: restarting, CriticalWhile: (*signals).restartsGoOn, NodeNext: (*signals).restartNext,
 	},
 	{
+		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: facts.SeverityWarning,
+		Match: storageFull, CriticalWhile: func(s *signals) bool { return s.callsLate },
+		Reads: []string{"storage"},
+	},
+	{
 		ID: RuntimeStarting, Layer: LayerProcess, Severity: facts.SeverityCritical, OnHops: true, Event: true,
 		Match: runtimeStarting,
 	},
@@ -111,11 +116,6 @@ var table = withPages([]Reason{
 		Match: networkNotReady, CriticalWhile: (*signals).networkLost,
 	},
 	{ID: SystemBusStalled, Layer: LayerPods, Severity: facts.SeverityCritical, Match: func(s *signals) lines { return s.chainEvidence(SystemBusStalled) }},
-	{
-		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: facts.SeverityWarning,
-		Match: storageFull, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"storage"},
-	},
 	{
 		ID: ShimStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: shimStuck, CriticalWhile: (*signals).holdsUpCalls,
