@@ -80,6 +80,8 @@ func TestDumps(t *testing.T) {
 		{"dockerd-26.1-create-hangs.txt", 0, []string{"postContainersStart for less than 1 min, waits for its call to containerd (Create)"}},
 		{"dockerd-26.1-delete-hangs.txt", 0, []string{"3 wait for a lock in container.(*State).GetPID, the longest for less than 1 min: deleteContainers x1"}},
 		{"dockerd-26.1-shim-stopped.txt", 0, []string{"5 wait for a lock in container.(*State).IsRunning", "waits for its call to containerd (Kill)"}},
+		{"dockerd-26.1-authorization.txt", 0, []string{"AuthZRequest for 1 min, waits for a plugin of dockerd"}},
+		{"dockerd-26.1-frozen-root.txt", 0, []string{"postContainersCreate for less than 1 min, in the system call mkdirat in idtools"}},
 		{"containerd-1.7-shim-stopped.txt", 0, []string{"Tasks.Kill for less than 1 min, waits for its call to a shim (Kill)"}},
 	} {
 		t.Run(tt.file, func(t *testing.T) {

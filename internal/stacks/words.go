@@ -11,6 +11,8 @@ import (
 var (
 	rpcHandler    = regexp.MustCompile(`\._(\w+?)_(\w+)_Handler(?:\.|$)`)
 	dockerHandler = regexp.MustCompile(`router/\w+\.\(\*\w+\)\.((?:get|post|delete|put|head)\w+)`)
+	// authorization is dockerd's question to an authorization plugin, before the handler of the request.
+	authorization = regexp.MustCompile(`pkg/authorization\.\(\*authorizationPlugin\)\.(AuthZRe\w+)$`)
 )
 
 // subscriptions are requests that last for as long as their client listens.
@@ -24,6 +26,9 @@ func (g *Goroutine) request() string {
 			return method(m[1], m[2])
 		}
 		if m := dockerHandler.FindStringSubmatch(g.Frames[i].Func); m != nil {
+			return m[1]
+		}
+		if m := authorization.FindStringSubmatch(g.Frames[i].Func); m != nil {
 			return m[1]
 		}
 	}
@@ -80,6 +85,7 @@ var programWait = regexp.MustCompile(`^os/exec\.\(\*Cmd\)\.(?:Wait|Run|Output|Co
 var peers = [][]peer{
 	{
 		{regexp.MustCompile(`(?:runtime/v2/task|runtime/task/v\d|shim/v1)\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a shim"},
+		{regexp.MustCompile(`docker/pkg/plugins\.\(\*Client\)\.call`), "a plugin of dockerd"},
 		{regexp.MustCompile(`containerd/nri/pkg/api\.\(\*\w*[cC]lient\)\.(\w+)$`), "an NRI plugin"},
 		{regexp.MustCompile(`services/snapshots/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to a snapshotter"},
 		{regexp.MustCompile(`containerd/(?:v2/)?api/services/\w+/v1\.\(\*\w*[cC]lient\)\.(\w+)$`), "its call to containerd"},
