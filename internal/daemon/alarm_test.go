@@ -30,3 +30,22 @@ func TestAlarming(t *testing.T) {
 		check.Equal(t, alarming(&tt.f, now), tt.want, "%s", name)
 	}
 }
+
+// TestMayOwe: the ledger looks more often while a call is late or a pod ends, and not for a stopped runtime.
+func TestMayOwe(t *testing.T) {
+	stopped := &facts.Process{Alive: true, Threads: map[string]int{"T": 1}}
+	for name, tt := range map[string]struct {
+		evidence facts.Evidence
+		alert    bool
+		want     bool
+	}{
+		"calm":                    {evidence: facts.Evidence{Kubelet: &facts.Kubelet{OK: true}, Hop: facts.Hop{Process: &facts.Process{Alive: true}}}},
+		"a call is late":          {alert: true, want: true},
+		"a pod ends":              {evidence: facts.Evidence{Kubelet: &facts.Kubelet{EndingPods: 1}}, want: true},
+		"the runtime is stopped":  {evidence: facts.Evidence{Hop: facts.Hop{Process: stopped}}, alert: true},
+		"it is, and its pods end": {evidence: facts.Evidence{Hop: facts.Hop{Process: stopped}, Kubelet: &facts.Kubelet{EndingPods: 1}}},
+		"it has been continued":   {evidence: facts.Evidence{Hop: facts.Hop{Process: &facts.Process{Alive: true}}}, alert: true, want: true},
+	} {
+		check.Equal(t, mayOwe(&tt.evidence, tt.alert), tt.want, "%s", name)
+	}
+}

@@ -17,9 +17,14 @@ import (
 // hangs in a read of /proc keeps nothing from ending.
 func (d *Daemon) keepLedger(ctx context.Context) error {
 	var pass bounded.Slot[ledger.Result]
-	var due time.Time
+	var ended time.Time
+	interval := ledger.Interval
 	return d.pace.each(ctx, func() {
-		if pass.Busy() || time.Now().Before(due) {
+		wait := interval
+		if d.suspects() {
+			wait = min(wait, ledger.SuspectInterval)
+		}
+		if pass.Busy() || time.Since(ended) < wait {
 			return
 		}
 		begun := time.Now()
@@ -32,8 +37,22 @@ func (d *Daemon) keepLedger(ctx context.Context) error {
 		if d.owed.publish(result, begun, err) {
 			d.news.Send()
 		}
-		due = time.Now().Add(cmp.Or(result.Next, ledger.Interval)) // a pass that failed has no result
+		ended = time.Now()
+		interval = cmp.Or(result.Next, ledger.Interval) // a pass that failed has no result
 	})
+}
+
+func (d *Daemon) suspects() bool {
+	return mayOwe(&d.Published().Facts.Evidence, d.sources.IsAlert())
+}
+
+// mayOwe reports whether the runtime may be owed something that its ledger has not seen: a call is late,
+// as an alert shows, or the kubelet ends pods. A stopped runtime is the reason itself.
+func mayOwe(evidence *facts.Evidence, isAlert bool) bool {
+	if evidence.Process != nil && evidence.Process.Stopped() {
+		return false
+	}
+	return isAlert || evidence.Kubelet != nil && evidence.Kubelet.EndingPods > 0
 }
 
 // listedByID returns the sandboxes and containers of the last lists, nil before the first.

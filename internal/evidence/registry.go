@@ -84,7 +84,7 @@ func (r *Registry) newHop(o Options, prefix string, d *Dialer, path func() strin
 		dialer: d,
 		path:   path,
 		dialed: func() *cri.DialResult { return nil },
-		calm:   func() bool { return !r.alert.Load() },
+		calm:   func() bool { return !r.IsAlert() },
 	}
 	return h.watch()
 }

@@ -250,6 +250,9 @@ func (s *Sampler) Alert(alert bool) {
 	}
 }
 
+// IsAlert reports whether something may be wrong, as Alert has set it.
+func (s *Sampler) IsAlert() bool { return s.alert.Load() }
+
 // Run samples until ctx ends, and then returns nil. It waits for no source for longer than patience.
 func (s *Sampler) Run(ctx context.Context) error {
 	defer s.line.Close()

@@ -17,13 +17,15 @@ import (
 )
 
 const (
-	// Interval is the time between two passes, owedInterval while something is owed.
-	Interval     = 10 * time.Second
-	owedInterval = 2 * time.Second
-	// tableAge is how old the process table may be, owedTableAge while the end of a process is owed, and
-	// for the holders of pipes.
+	// Interval is the time between two passes, SuspectInterval while Suspects reports true, owedInterval
+	// while something is owed.
+	Interval        = 10 * time.Second
+	SuspectInterval = 4 * time.Second
+	owedInterval    = 2 * time.Second
+	// tableAge is how old the process table may be, owedTableAge while something is or may be owed, and for
+	// the holders of pipes: about as old as it is while the sources of evidence are sampled fast.
 	tableAge     = 30 * time.Second
-	owedTableAge = 2 * time.Second
+	owedTableAge = 3 * time.Second
 	// limit is the age from which an obligation is followed: of a peer that stands still, and of a
 	// killed process. idleLimit is the same for a peer that merely sleeps, and for a pipe.
 	limit     = 10 * time.Second
@@ -63,6 +65,8 @@ type Options struct {
 	Pod func(id string) string
 	// Listed returns the sandboxes and containers of the last lists by their ids, nil before the first.
 	Listed func() map[string]*cri.Entry
+	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends.
+	Suspects func() bool
 	// Failures returns the errors with which calls for single pods fail.
 	Failures func() []string
 	// Begun is since when something was owed to the plegd before, as Ages had it.

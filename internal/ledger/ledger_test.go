@@ -2,11 +2,14 @@ package ledger
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -46,6 +49,7 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		Sockets:  func() []string { return []string{socket} },
 		Listed:   func() map[string]*cri.Entry { return nil },
 		Failures: func() []string { return nil },
+		Suspects: func() bool { return false },
 		Clock:    func() time.Time { return *now },
 	}
 }
@@ -60,30 +64,36 @@ func node(t *testing.T, processes []process) string {
 		{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', arguments: shimOf(socket)},
 	}, processes...)
 	for _, p := range all {
-		namespace := filepath.Join(root, fmt.Sprint(p.pid), "ns/pid")
-		_ = os.Remove(namespace) // of the process before, which this one replaces
-		line := evidencetest.StatLine(p.pid, p.comm, p.state, p.parent, 100)
-		if p.exiting {
-			before, after, _ := strings.Cut(line, ") ")
-			fields := strings.Fields(after)
-			fields[6] = "4"
-			line = before + ") " + strings.Join(fields, " ") + "\n"
-		}
-		evidencetest.WriteTree(t, root, map[string]string{
-			fmt.Sprintf("%d/stat", p.pid):                     line,
-			fmt.Sprintf("%d/status", p.pid):                   fmt.Sprintf("Uid:\t%d\t0\t0\t0\nNSpid:\t%d\n", p.uid, cmp.Or(p.nsPID, 7)) + "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
-			fmt.Sprintf("%d/cgroup", p.pid):                   "0::/\n",
-			fmt.Sprintf("%d/task/%d/stat", p.pid, p.pid):      line,
-			fmt.Sprintf("%d/task/%d/schedstat", p.pid, p.pid): "1 1 1\n",
-			fmt.Sprintf("%d/task/%d/syscall", p.pid, p.pid):   "202 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n",
-			fmt.Sprintf("%d/task/%d/wchan", p.pid, p.pid):     "rpc_wait_bit_killable",
-			fmt.Sprintf("%d/fd/.keep", p.pid):                 "",
-			fmt.Sprintf("%d/cmdline", p.pid):                  strings.Join(p.arguments, "\x00") + "\x00",
-			fmt.Sprintf("%d/ns/.keep", p.pid):                 "",
-		})
-		must.Do(t, os.Symlink("pid:["+cmp.Or(p.pidNS, "1")+"]", namespace))
+		write(t, root, p)
 	}
 	return root
+}
+
+// write writes a process, instead of the one with its number.
+func write(t *testing.T, root string, p process) {
+	t.Helper()
+	namespace := filepath.Join(root, fmt.Sprint(p.pid), "ns/pid")
+	_ = os.Remove(namespace) // of the process before, which this one replaces
+	line := evidencetest.StatLine(p.pid, p.comm, p.state, p.parent, 100)
+	if p.exiting {
+		before, after, _ := strings.Cut(line, ") ")
+		fields := strings.Fields(after)
+		fields[6] = "4"
+		line = before + ") " + strings.Join(fields, " ") + "\n"
+	}
+	evidencetest.WriteTree(t, root, map[string]string{
+		fmt.Sprintf("%d/stat", p.pid):                     line,
+		fmt.Sprintf("%d/status", p.pid):                   fmt.Sprintf("Uid:\t%d\t0\t0\t0\nNSpid:\t%d\n", p.uid, cmp.Or(p.nsPID, 7)) + "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
+		fmt.Sprintf("%d/cgroup", p.pid):                   "0::/\n",
+		fmt.Sprintf("%d/task/%d/stat", p.pid, p.pid):      line,
+		fmt.Sprintf("%d/task/%d/schedstat", p.pid, p.pid): "1 1 1\n",
+		fmt.Sprintf("%d/task/%d/syscall", p.pid, p.pid):   "202 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n",
+		fmt.Sprintf("%d/task/%d/wchan", p.pid, p.pid):     "rpc_wait_bit_killable",
+		fmt.Sprintf("%d/fd/.keep", p.pid):                 "",
+		fmt.Sprintf("%d/cmdline", p.pid):                  strings.Join(p.arguments, "\x00") + "\x00",
+		fmt.Sprintf("%d/ns/.keep", p.pid):                 "",
+	})
+	must.Do(t, os.Symlink("pid:["+cmp.Or(p.pidNS, "1")+"]", namespace))
 }
 
 // TestKilled: a killed process that does not end is found after 10 s, with the member of its PID
@@ -141,6 +151,56 @@ func TestKilled(t *testing.T) {
 			check.Equal(t, culprit, tt.culprit, "culprit: %+v", found)
 		})
 	}
+}
+
+// TestTableAge: in calm the process table may be 30 s old when a process is killed. While something may be
+// owed a killed process that does not end is found soon after its limit, as the next one is once one was.
+func TestTableAge(t *testing.T) {
+	alive := []process{{pid: 30, parent: 20, comm: "app", state: 'S'}, {pid: 31, parent: 20, comm: "app", state: 'S'}}
+	dying := process{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true}
+	next := process{pid: 31, parent: 20, comm: "app", state: 'D', pending: "0000000000000100"}
+	for _, tt := range []struct {
+		name     string
+		suspects bool
+		before   []process // for long
+		killed   process
+		within   time.Duration
+	}{
+		{name: "calm", before: alive, killed: dying, within: tableAge + Interval + limit},
+		{name: "a call is late", suspects: true, before: alive, killed: dying, within: SuspectInterval + limit + owedInterval},
+		{name: "another one is owed", before: []process{dying, alive[1]}, killed: next, within: owedTableAge + limit + 2*owedInterval},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				root := node(t, tt.before)
+				options := optionsOf(t, root, nil)
+				options.Clock = time.Now
+				options.Suspects = func() bool { return tt.suspects }
+				l := New(options)
+				interval := l.Pass(t.Context()).Next
+				time.Sleep(time.Second)
+				write(t, root, tt.killed)
+				begun := time.Now()
+				for !finds(l, tt.killed.pid, &interval) && time.Since(begun) < time.Hour {
+					if tt.suspects {
+						interval = min(interval, SuspectInterval)
+					}
+					time.Sleep(interval)
+				}
+				took := time.Since(begun)
+				if took < limit || took > tt.within {
+					t.Errorf("found after %s, want %s to %s", took, limit, tt.within)
+				}
+			})
+		})
+	}
+}
+
+// finds reports whether a pass finds a process that does not end, and sets the interval to the next one.
+func finds(l *Ledger, pid int, interval *time.Duration) bool {
+	result := l.Pass(context.Background())
+	*interval = result.Next
+	return slices.ContainsFunc(result.Findings, func(f facts.Finding) bool { return f.Chain.Links[1].PID == pid })
 }
 
 // TestLost: shims that live on are named once the runtime has not listed their pod as running for 30 s,
@@ -286,6 +346,7 @@ func BenchmarkPass(b *testing.B) {
 	l := New(Options{
 		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
 		Listed: func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
+		Suspects: func() bool { return false },
 	})
 	for b.Loop() {
 		l.Pass(b.Context())

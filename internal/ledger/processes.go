@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/plegd/plegd/internal/proc"
 )
@@ -12,16 +13,20 @@ import (
 // processes notes what the process table shows: shims of which nothing is listed, and killed
 // processes that do not end.
 func (p *pass) processes(ctx context.Context) {
-	age := tableAge
-	if p.owes(killed) {
-		age = owedTableAge
-	}
-	all := p.readProcesses(ctx, age)
+	all := p.readProcesses(ctx, p.tableAge())
 	if all == nil {
 		return
 	}
 	p.lost(ctx, all)
 	p.killed(ctx, all)
+}
+
+// tableAge is how old the process table may be.
+func (p *pass) tableAge() time.Duration {
+	if p.owes(killed) || p.owes(lostPod) || p.Suspects() {
+		return owedTableAge
+	}
+	return tableAge
 }
 
 // killed notes the killed processes of shims that do not end: they wait in the kernel, or their PID
@@ -40,6 +45,9 @@ func (p *pass) killed(ctx context.Context, all *proc.Processes) {
 			continue
 		}
 		o := p.keep(obligation{identity: identity{kind: killed, id: process.Start, pid: process.PID}, waiter: shim})
+		if candidate.Exiting {
+			o.begun = earlier(o.begun, all.At)
+		}
 		o.debtor = p.memberInD(all, process)
 		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s), which has been killed", process.PID, process.Comm)
 	}

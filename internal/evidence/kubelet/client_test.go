@@ -378,6 +378,8 @@ kubelet_runtime_operations_total{operation_type="run_podsandbox"} %d
 kubelet_working_pods{config="desired",lifecycle="sync",static=""} %d
 kubelet_working_pods{config="desired",lifecycle="sync",static="true"} 1
 kubelet_working_pods{config="desired",lifecycle="terminated",static=""} 5
+kubelet_working_pods{config="desired",lifecycle="terminating",static=""} 1
+kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"} 1
 kubelet_working_pods{config="runtime_only",lifecycle="sync",static="unknown"} 3
 `, running, seconds, errors, total, working-1) + fmt.Sprintf(someMetrics, 1763696645)
 }
@@ -390,8 +392,8 @@ func TestKubeletStarts(t *testing.T) {
 		t.Helper()
 		f.answer(answers(http.StatusOK, startMetrics(total, errors, seconds, 10+waiting, 10)))
 		v := mustGather(t, k)
-		if v.WaitingPods == nil || *v.WaitingPods != waiting || v.Containers != nil || v.Version != "v1.35.4" {
-			t.Errorf("%+v; want %d pods that wait", v, waiting)
+		if v.WaitingPods == nil || *v.WaitingPods != waiting || v.EndingPods != 2 || v.Containers != nil || v.Version != "v1.35.4" {
+			t.Errorf("%+v; want %d pods that wait and 2 that end", v, waiting)
 		}
 		return v.Sandboxes
 	}

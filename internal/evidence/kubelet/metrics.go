@@ -24,6 +24,7 @@ const (
 	relistSum      = "kubelet_pleg_relist_duration_seconds_sum"
 	operations     = "kubelet_runtime_operations_"
 	workingPods    = "kubelet_working_pods"
+	endingPods     = workingPods + " terminating" // the key of those that the kubelet ends
 	runningPods    = "kubelet_running_pods"
 	apiRequests    = "rest_client_requests_total"
 
@@ -83,6 +84,7 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	out.Sandboxes = k.sandboxes
 	out.Containers = k.containers
 	out.API = k.api
+	out.EndingPods = int(read.values[endingPods])
 	working, given := read.values[workingPods]
 	if given { // not before 1.27
 		waiting := max(0, int(working-read.values[runningPods]))
@@ -127,7 +129,7 @@ type metrics struct {
 }
 
 // parseMetrics reads metrics in the text format. The pods of kubelet_working_pods are those
-// that are to run.
+// that are to run, and under endingPods those that end.
 func parseMetrics(r io.Reader) (metrics, error) {
 	wanted, err := wantedLines(r)
 	if err != nil {
@@ -151,10 +153,13 @@ func parseMetrics(r io.Reader) (metrics, error) {
 func (m *metrics) add(name string, labels map[string]string, value float64) {
 	m.version = cmp.Or(m.version, plain.Cut(labels["git_version"]))
 	desired := labels["lifecycle"] == "sync" && labels["config"] == "desired"
-	if math.IsNaN(value) || value >= maxValue || name == workingPods && !desired {
+	key := name + labels["operation_type"] + labels["code"]
+	if name == workingPods && labels["lifecycle"] == "terminating" {
+		key = endingPods
+	}
+	if math.IsNaN(value) || value >= maxValue || key == workingPods && !desired {
 		return
 	}
-	key := name + labels["operation_type"] + labels["code"]
 	m.values[key] += max(value, 0)
 }
 
