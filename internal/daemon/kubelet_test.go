@@ -37,11 +37,12 @@ func kubeletProcess(t *testing.T, procFS string, pid int, ticks int64, args ...s
 		"cmdline": strings.Join(append([]string{"/usr/bin/kubelet", "--kubeconfig=/none"}, args...), "\x00") + "\x00",
 		"status":  "Uid:\t0\t0\t0\t0\n", "../1/status": "Uid:\t0\t0\t0\t0\n", "../1/cgroup": "0::/init.scope\n",
 		"../1/stat": strings.Replace(fmt.Sprintf(statLine, 1, 1, 1, 0), "kubelet", "systemd", 1),
-		"stat":      fmt.Sprintf(statLine, pid, pid, pid, ticks),
 	} {
 		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755))
 		must.Do(t, os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600))
 	}
+	// The last: a search at the same moment finds the whole process or none.
+	must.Do(t, os.WriteFile(filepath.Join(dir, "stat"), fmt.Appendf(nil, statLine, pid, pid, pid, ticks), 0o600))
 }
 
 // TestKubeletRestartsInAHang: the model begins again with the kubelet, with the
