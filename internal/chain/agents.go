@@ -18,7 +18,7 @@ func (f *waiting) agentWait(ctx context.Context, t thread) {
 		key: link, state: facts.LinkPeer,
 		evidence: fmt.Sprintf("thread %d waits in %s for the agent that decides about %s", t.PID, t.channel, what),
 	}
-	path, _, _ := f.mountOf(t)
+	path, _, _ := f.mountOf(ctx, t)
 	if path != "" {
 		out.evidence += ", to access " + path
 	}

@@ -102,6 +102,50 @@ func TestLoopMount(t *testing.T) {
 	}
 }
 
+// TestOnlyMount: a thread whose file is not known waits for the only FUSE mount that may owe an answer: not
+// for one without a request, or whose server has ended, where the kernel shows that.
+func TestOnlyMount(t *testing.T) {
+	const live, other, block = "fuse_connection:\t50\n", "fuse_connection:\t51\n", "fuse_connection:\t7340034\n"
+	for _, tt := range []struct {
+		name    string
+		mounts  string
+		servers []string // the fdinfo of /dev/fuse of each
+		waiting string   // the requests to the second mount, "" where that is not known
+		want    string   // a mount's point and its server
+	}{
+		{name: "one is without a server", servers: []string{live}, want: "/a 20"},
+		{name: "the other one is", servers: []string{other}, want: "/b 20"},
+		{name: "one of a disk", mounts: "32 1 7:2 / /c rw - fuseblk /dev/loop2 rw\n", servers: []string{block}, want: "/c 20"},
+		{name: "both have one", servers: []string{live, other}},
+		{name: "none has one", servers: nil},
+		{name: "the kernel does not show whose a server is", servers: []string{"flags:\t02\n"}},
+		{name: "one has no request", servers: []string{live, other}, waiting: "0", want: "/a 20"},
+		{name: "both have requests", servers: []string{live}, waiting: "2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root, sysfs := procTree(t, map[int]byte{10: 'D', 20: 'S', 21: 'S'}), t.TempDir()
+			evidencetest.WriteTree(t, root, map[string]string{
+				"10/task/10/syscall": fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),
+				"10/task/10/wchan":   "request_wait_answer",
+				"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:50 / /a rw - fuse a rw\n31 1 0:51 / /b rw - fuse.b b rw\n" + tt.mounts,
+			})
+			if tt.waiting != "" {
+				evidencetest.WriteTree(t, sysfs, map[string]string{"fs/fuse/connections/51/waiting": tt.waiting + "\n"})
+			}
+			for i, fdinfo := range tt.servers {
+				evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%d/fdinfo/3", 20+i): fdinfo})
+				must.Do(t, os.Symlink("/dev/fuse", fmt.Sprintf("%s/%d/fd/3", root, 20+i)))
+			}
+			c := New(proc.NewTable(root), sysfs, nil).Process(t.Context(), 10)
+			got := ""
+			if mount := c.Link(facts.KindMount); mount != nil {
+				got = fmt.Sprint(mount.Name, " ", c.Culprit().PID)
+			}
+			check.Equal(t, got, tt.want, "%+v", c)
+		})
+	}
+}
+
 // TestPluginOfTarget: the status of a sandbox waits for its own network plugin, a child of cri-dockerd,
 // and not for that of another one. Whose a plugin is whose environment cannot be read is not known.
 func TestPluginOfTarget(t *testing.T) {

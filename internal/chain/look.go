@@ -32,6 +32,7 @@ type waiting struct {
 	first, last look
 	mounts      []proc.Mount // nil before they are read
 	mountsErr   error        // why they could not be
+	fuseServed  map[int]bool // the FUSE connections that a process serves, nil before they are read
 	unseen      string       // why something of the process could not be read, "" if all was
 
 	found     []wait

@@ -18,7 +18,7 @@ import (
 // fileWait adds the wait of a thread in the kernel for a file system: which file, on which
 // mount, and the process that serves it.
 func (f *waiting) fileWait(ctx context.Context, t thread) {
-	path, mount, known := f.mountOf(t)
+	path, mount, known := f.mountOf(ctx, t)
 	switch {
 	case t.kind() == wchan.Exit:
 		f.add(kernelWait(t))
@@ -97,10 +97,10 @@ func (f *waiting) fuseWait(ctx context.Context, out wait, mount proc.Mount) wait
 	if requests != "" {
 		out.link.Evidence += "; requests without an answer: " + requests
 	}
-	_, minor, _ := strings.Cut(mount.Device, ":")
+	connection := fuseConnection(mount)
 	// The connection is in the fdinfo of the server's descriptor, where the kernel shows it.
 	return f.heldBy(ctx, out, "this FUSE mount", leadsTo("/dev/fuse"), func(info proc.FDInfo) bool {
-		return info.FuseConnection == -1 || strconv.Itoa(info.FuseConnection) == minor
+		return info.FuseConnection == unknownConnection || info.FuseConnection == connection
 	})
 }
 
@@ -121,9 +121,9 @@ func (f *waiting) backingOf(mount proc.Mount) (file string, below proc.Mount, ok
 
 // mountOf returns the mount that a thread waits for: that of the descriptor of its
 // system call, else the only one whose server it may wait for.
-func (f *waiting) mountOf(t thread) (path string, mount proc.Mount, ok bool) {
+func (f *waiting) mountOf(ctx context.Context, t thread) (path string, mount proc.Mount, ok bool) {
 	if f.mounts == nil && f.mountsErr == nil {
-		f.mounts, f.mountsErr = f.table.Mounts(context.Background(), f.pid)
+		f.mounts, f.mountsErr = f.table.Mounts(ctx, f.pid)
 	}
 	fd := t.call.FD()
 	if t.call.File != "" && fd >= 0 {
@@ -137,16 +137,16 @@ func (f *waiting) mountOf(t thread) (path string, mount proc.Mount, ok bool) {
 		}
 		return path, f.mounts[i], true
 	}
-	mount, ok = f.onlyMount(wchan.Of(t.channel))
+	mount, ok = f.onlyMount(ctx, wchan.Of(t.channel))
 	return "", mount, ok
 }
 
 // onlyMount returns the mount for whose server a class of threads waits, if just one device has such and
 // it may owe an answer.
-func (f *waiting) onlyMount(class wchan.Class) (mount proc.Mount, ok bool) {
+func (f *waiting) onlyMount(ctx context.Context, class wchan.Class) (mount proc.Mount, ok bool) {
 	devices := map[string]bool{}
 	for _, m := range f.mounts {
-		if class.IsOf(m.Type) && f.fuseWaiting(m) != "0" {
+		if class.IsOf(m.Type) && f.mayOweAnswer(ctx, m) {
 			mount = m
 			devices[m.Device] = true
 		}
@@ -154,11 +154,53 @@ func (f *waiting) onlyMount(class wchan.Class) (mount proc.Mount, ok bool) {
 	return mount, len(devices) == 1
 }
 
+// mayOweAnswer reports whether the server of a mount may have requests: not that of a FUSE mount without a
+// request, or whose server has ended, where that can be seen. All requests to such a mount fail at once.
+func (f *waiting) mayOweAnswer(ctx context.Context, m proc.Mount) bool {
+	requests := f.fuseWaiting(m)
+	if requests != "" || !strings.HasPrefix(m.Type, "fuse") {
+		return requests != "0"
+	}
+	if f.fuseServed == nil {
+		f.fuseServed = f.servedFUSE(ctx)
+	}
+	return f.fuseServed[fuseConnection(m)] || f.fuseServed[unknownConnection]
+}
+
+// unknownConnection stands for a FUSE connection whose number cannot be seen.
+const unknownConnection = -1
+
+// servedFUSE returns the FUSE connections that a process has open.
+func (f *waiting) servedFUSE(ctx context.Context) map[int]bool {
+	out := map[int]bool{}
+	_, err := proc.Holders(ctx, f.procfs, func(pid, fd int, leads string) bool {
+		if leads == "/dev/fuse" {
+			out[proc.ReadFDInfo(f.procfs, pid, fd).FuseConnection] = true
+		}
+		return false
+	})
+	if err != nil {
+		out[unknownConnection] = true
+	}
+	return out
+}
+
+// fuseConnection is the number of a FUSE mount's connection: that of its device in the kernel (MKDEV).
+func fuseConnection(m proc.Mount) int {
+	const minorBits = 20
+	first, second, _ := strings.Cut(m.Device, ":")
+	major, err := strconv.Atoi(first)
+	minor, minorErr := strconv.Atoi(second)
+	if err != nil || minorErr != nil {
+		return unknownConnection
+	}
+	return major<<minorBits | minor
+}
+
 // fuseWaiting is how many requests of a FUSE mount have no answer, "" where that is not
-// known or the mount is another one: the minor number of a mount without a device is its own.
+// known or the mount is another one.
 func (f *waiting) fuseWaiting(m proc.Mount) string {
-	_, minor, _ := strings.Cut(m.Device, ":")
-	b, _ := proc.ReadFile(f.sysfs, "fs/fuse/connections", minor, "waiting")
+	b, _ := proc.ReadFile(f.sysfs, "fs/fuse/connections", strconv.Itoa(fuseConnection(m)), "waiting")
 	return strings.TrimSpace(string(b))
 }
 
