@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +21,8 @@ import (
 	"github.com/plegd/plegd/internal/bundle"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/internal/stacks"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
@@ -162,6 +165,44 @@ func TestStacksAsks(t *testing.T) {
 	input := bufio.NewReader(strings.NewReader("y\nn\n"))
 	if !confirmed("dockerd", 1, input, io.Discard) || confirmed("containerd", 2, input, io.Discard) {
 		t.Error("an answer counts for another process")
+	}
+}
+
+// TestStacksOffer: --signal is offered for a runtime only that would get the signal.
+func TestStacksOffer(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root's processes are runtimes")
+	}
+	text, err := os.ReadFile("/bin/sh")
+	must.Do(t, err)
+	for _, tt := range []struct {
+		program, script string
+		given, want     bool // --signal is
+	}{
+		{program: "crio", script: "trap : USR1; ", want: true},
+		{program: "containerd", script: "trap : USR1; ", want: true},
+		{program: "crio", script: "trap : USR1; ", given: true},
+		{program: "dockerd", script: ""},
+		{program: "cri-dockerd", script: "trap : USR1; "},
+		{program: "sh", script: "trap : USR1; "},
+	} {
+		exe := filepath.Join(t.TempDir(), tt.program)
+		must.Do(t, os.WriteFile(exe, text, 0o755))
+		cmd := exec.Command(exe, "-c", tt.script+"echo ready; read end")
+		_, err := cmd.StdinPipe()
+		must.Do(t, err)
+		out, err := cmd.StdoutPipe()
+		must.Do(t, err)
+		must.Do(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		_, err = io.ReadFull(out, make([]byte, len("ready")))
+		must.Do(t, err)
+		c := &stacksCommand{signal: tt.given}
+		hint := c.signalHint(t.Context(), &stacks.Reader{Table: proc.NewTable("/proc")}, cmd.Process.Pid)
+		check.Equal(t, hint != "", tt.want, "%s, %q, --signal %t: %q", tt.program, tt.script, tt.given, hint)
 	}
 }
 

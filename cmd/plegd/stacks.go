@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,6 +142,7 @@ func (c *stacksCommand) ask(cmd *cobra.Command, doc *stacksDocument) ([]*stacks.
 	reader := &stacks.Reader{Table: proc.NewTable(c.cfg.ProcFS)}
 	input := bufio.NewReader(cmd.InOrStdin())
 	var found []*stacks.Found
+	hint := ""
 	for _, target := range stacks.Targets(&d.Facts) {
 		var one *stacks.Found
 		if c.signal {
@@ -150,6 +152,7 @@ func (c *stacksCommand) ask(cmd *cobra.Command, doc *stacksDocument) ([]*stacks.
 		}
 		if err != nil {
 			doc.Missing = append(doc.Missing, plain.Text(err.Error()))
+			hint = cmp.Or(hint, c.signalHint(ctx, reader, target.PID))
 			continue
 		}
 		found = append(found, one)
@@ -161,11 +164,16 @@ func (c *stacksCommand) ask(cmd *cobra.Command, doc *stacksDocument) ([]*stacks.
 		return nil, fmt.Errorf("%w: no process is known at the runtime's socket %q (run as root on the node, or give "+
 			"--runtime-endpoint)", stacks.ErrNone, d.Facts.Endpoint.Path)
 	}
-	hint := ""
-	if !c.signal {
-		hint = " (--signal has the runtime write one)"
-	}
 	return nil, fmt.Errorf("%s%s", strings.Join(doc.Missing, "; "), hint)
+}
+
+// signalHint offers --signal for a process that would get the signal; "" for any other.
+func (c *stacksCommand) signalHint(ctx context.Context, reader *stacks.Reader, pid int) string {
+	_, err := reader.Describe(ctx, pid)
+	if c.signal || err != nil {
+		return ""
+	}
+	return " (--signal has the runtime write one)"
 }
 
 // sendSignal has a runtime write its dump, after a question.

@@ -30,12 +30,9 @@ func (r *Reader) Signal(ctx context.Context, pid int) (*Found, error) {
 		return nil, fmt.Errorf("process %d: %w", pid, err)
 	}
 	defer func() { _ = unix.Close(handle) }()
-	target, err := r.identify(ctx, pid) // after the handle: both are of the same process
+	target, err := r.accepted(ctx, pid) // after the handle: both are of the same process
 	if err != nil {
 		return nil, err
-	}
-	if !target.handlesUSR1() {
-		return nil, fmt.Errorf("process %d (%s) does not handle SIGUSR1, which would end it", pid, target.name)
 	}
 	previous := target.snapshot()
 	err = unix.PidfdSendSignal(handle, unix.SIGUSR1, nil, 0) //nolint:forbidigo // a person has asked for it
@@ -45,10 +42,19 @@ func (r *Reader) Signal(ctx context.Context, pid int) (*Found, error) {
 	return target.awaitFile(ctx, previous)
 }
 
-// Describe returns the program of a process that Signal would accept.
+// Describe returns the program of a process that Signal would accept. The error is why it would not.
 func (r *Reader) Describe(ctx context.Context, pid int) (string, error) {
-	target, err := r.identify(ctx, pid)
+	target, err := r.accepted(ctx, pid)
 	return target.name, err
+}
+
+// accepted returns a process that may get the signal.
+func (r *Reader) accepted(ctx context.Context, pid int) (process, error) {
+	target, err := r.identify(ctx, pid)
+	if err == nil && !target.handlesUSR1() {
+		err = fmt.Errorf("process %d (%s) does not handle SIGUSR1, which would end it", pid, target.name)
+	}
+	return target, err
 }
 
 // handlesUSR1 reports whether the process has a handler for the signal.

@@ -166,6 +166,9 @@ func TestSignalEndsNothing(t *testing.T) {
 	if _, err := r.Signal(t.Context(), cmd.Process.Pid); err == nil || !strings.Contains(err.Error(), "dockerd") {
 		t.Errorf("%v", err)
 	}
+	if _, err := r.Describe(t.Context(), cmd.Process.Pid); err == nil {
+		t.Error("a signal is offered that it would not get")
+	}
 	if _, err := r.Table.Alive(cmd.Process.Pid); err != nil {
 		t.Errorf("it has ended: %v", err)
 	}
