@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// Interval is the time between two passes, SuspectInterval while Suspects reports true, owedInterval
-	// while something is owed.
-	Interval        = 10 * time.Second
+	// Interval is the time between two passes.
+	Interval = 10 * time.Second
+	// SuspectInterval is the same while Suspects reports true, owedInterval while something is owed.
 	SuspectInterval = 4 * time.Second
 	owedInterval    = 2 * time.Second
 	// tableAge is how old the process table may be, owedTableAge while something is or may be owed, and for
