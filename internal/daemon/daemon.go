@@ -184,6 +184,7 @@ func (d *Daemon) watch() {
 		d.watchSocket(&kubelet.Found{Endpoint: facts.Endpoint{Path: path, Source: "--runtime-endpoint"}})
 	}
 	d.loop = relist.New(d.client, cfg.RelistPeriod, loopObserver{Metrics: d.metrics, history: d.history, log: d.log})
+	d.loop.Throttled = proc.NewThrottling(cfg.ProcFS, cfg.SysFS).Total
 	d.dialer = evidence.NewDialer(evidence.DialOptions{
 		Path:     d.path,
 		Dial:     cfg.Dial,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestHint: a hint relists its pod between two relists, and the next relist finds
@@ -47,6 +48,49 @@ func TestHint(t *testing.T) {
 			t.Errorf("%d pods were relisted in a burst", n)
 		}
 	})
+}
+
+// slowScript is a script whose lists take a second each.
+type slowScript struct{ *script }
+
+func (s slowScript) ListPodSandbox(ctx context.Context) ([]*cri.Entry, error) {
+	time.Sleep(time.Second)
+	return s.script.ListPodSandbox(ctx)
+}
+
+func (s slowScript) ListContainers(ctx context.Context) ([]*cri.Entry, error) {
+	time.Sleep(time.Second)
+	return s.script.ListContainers(ctx)
+}
+
+// TestThrottled: the time for which plegd's own CPU quota holds it is none of the runtime's, and a quota that
+// held it before, or several CPUs at once, takes nothing else away.
+func TestThrottled(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		share float64 // of all time that passes, over all CPUs
+		lists time.Duration
+	}{
+		{"not throttled", 0, 2 * time.Second},
+		{"for nine tenths of the time", 0.9, 200 * time.Millisecond},
+		{"on two CPUs", 1.8, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				l := New(slowScript{newScript()}, time.Second, newWatcher())
+				l.Throttled = func() time.Duration {
+					return time.Hour + time.Duration(tt.share*float64(time.Since(begun)))
+				}
+				run(t, l)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				s := l.Snapshot()
+				check.Equal(t, s.Lists[len(s.Lists)-1].Round(time.Millisecond), tt.lists, "both lists")
+				check.Equal(t, s.Last.Serial.Round(time.Millisecond), tt.lists, "the relist")
+			})
+		})
+	}
 }
 
 // TestRelyOnEvents: relists are 300 s apart while the loop relies on events, lists go

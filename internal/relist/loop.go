@@ -24,6 +24,10 @@ type Runtime interface {
 // inspection after another. While a relist inspects, the loop lists beside it, so that a
 // list that hangs is seen within a second. These lists change no record.
 type Loop struct {
+	// Throttled returns for how long plegd's own CPU quota has held it until now: that is no time of the
+	// runtime's. It is set before Run, and called by several goroutines.
+	Throttled func() time.Duration
+
 	rt     Runtime
 	period time.Duration
 	obs    Observer
@@ -62,6 +66,7 @@ func New(rt Runtime, period time.Duration, obs Observer) *Loop {
 		ready:             make(chan struct{}),
 		wake:              bounded.NewSignal(),
 		cancelInspections: func() {},
+		Throttled:         func() time.Duration { return 0 },
 	}
 	l.set(func(s *Snapshot) { s.Period = period })
 	return l
@@ -170,17 +175,19 @@ func (l *Loop) list(ctx context.Context, inFlight func(*Snapshot) *facts.InFligh
 			*inFlight(s) = facts.InFlight{Start: res.Start, Phase: phase, PhaseStart: start}
 		})
 	}
+	res.throttled = l.Throttled()
 	show(facts.PhaseListPodSandbox, res.Start)
 	sandboxes, err := l.rt.ListPodSandbox(ctx)
 	res.End = time.Now()
-	res.ListPodSandbox = res.End.Sub(res.Start)
+	throttled := l.Throttled()
+	res.ListPodSandbox = without(res.End.Sub(res.Start), throttled-res.throttled)
 	var containers []*cri.Entry
 	if err == nil {
 		start := res.End
 		show(facts.PhaseListContainers, start)
 		containers, err = l.rt.ListContainers(ctx)
 		res.End = time.Now()
-		res.ListContainers = res.End.Sub(start)
+		res.ListContainers = without(res.End.Sub(start), l.Throttled()-throttled)
 	}
 	res.Err = cri.AsError(err)
 	if res.Err != nil {
@@ -195,6 +202,10 @@ func (l *Loop) list(ctx context.Context, inFlight func(*Snapshot) *facts.InFligh
 	}
 	return listed, res
 }
+
+// without returns how long calls took without the time for which plegd's own CPU quota held it meanwhile,
+// which may be counted for each CPU.
+func without(took, throttled time.Duration) time.Duration { return max(0, took-max(0, throttled)) }
 
 // relist makes one relist.
 func (l *Loop) relist(parent context.Context) {
@@ -289,7 +300,7 @@ func (s *Snapshot) listed(pair *lists, res *Result, counted bool) {
 
 func (l *Loop) end(res *Result) {
 	res.End = time.Now()
-	res.Serial = res.End.Sub(res.Start)
+	res.Serial = max(res.ListPodSandbox+res.ListContainers, without(res.End.Sub(res.Start), l.Throttled()-res.throttled))
 	l.set(func(s *Snapshot) {
 		if res.Changed > 0 {
 			s.Changes++

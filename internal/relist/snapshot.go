@@ -66,4 +66,6 @@ type Result struct {
 
 	// Inspections holds every inspection of the relist.
 	Inspections []*Inspection
+	// throttled is the loop's Throttled when the relist began.
+	throttled time.Duration
 }
