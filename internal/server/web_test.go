@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/view"
@@ -210,6 +211,8 @@ func TestValidateWeb(t *testing.T) {
 		write(t, path, content)
 		return path
 	}
+	fifo := filepath.Join(dir, "fifo")
+	must.Do(t, unix.Mkfifo(fifo, 0o600))
 	for _, tt := range []struct {
 		name      string
 		addresses []string
@@ -224,6 +227,8 @@ func TestValidateWeb(t *testing.T) {
 
 		{"good file", []string{":20290"}, file("good.yml", tlsPart+usersPart(t)), nil},
 		{"missing file", nil, filepath.Join(dir, "none.yml"), []string{"--web.config.file", "none.yml", "no such file"}},
+		{"FIFO", nil, fifo, []string{"--web.config.file", fifo, "not a regular file"}},
+		{"directory", nil, dir, []string{"--web.config.file", dir, "not a regular file"}},
 		{"unknown field", nil, file("unknown.yml", "tls: true\nnonsense: 1\n"), []string{"unknown.yml", "not found"}},
 		{"missing certificate", nil, file("nocert.yml", "tls_server_config:\n  cert_file: nowhere.pem\n  key_file: key.pem\n"), []string{"nocert.yml", "nowhere.pem"}},
 		{"plain password", nil, file("plain.yml", "basic_auth_users:\n  a: secret\n"), []string{"plain.yml", "hash"}},

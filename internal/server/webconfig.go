@@ -257,7 +257,13 @@ func (s *webSettings) credentials(r *http.Request) credentials {
 func refuse(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
 
 func validateWebConfig(file string) error {
-	if err := web.Validate(file); err != nil {
+	info, err := os.Stat(file)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file") // opening a FIFO would wait for its writer
+	} else {
+		err = web.Validate(file)
+	}
+	if err != nil {
 		return fmt.Errorf("--web.config.file %q: %s; give a readable file in the format of Prometheus's "+
 			"exporter-toolkit", file, strings.Join(strings.Fields(err.Error()), " "))
 	}
