@@ -77,11 +77,33 @@ func newGate(l net.Listener, config func(context.Context) (*webSettings, error),
 		listener: l, config: config, refused: refused, log: log,
 		accepted: make(chan net.Conn), done: make(chan struct{}), conns: map[*gateConn]struct{}{},
 	}
+	if err := awaitRequests(l); err != nil {
+		log.Warn("silent connections to the web address are not kept back", zap.Stringer("address", l.Addr()), zap.Error(err))
+	}
 	g.close = sync.OnceValue(func() error {
 		close(g.done)
 		return l.Close()
 	})
 	return g
+}
+
+// awaitRequests makes the kernel keep a connection back until bytes have come, or until
+// headerTimeout is over (TCP_DEFER_ACCEPT, tcp(7)): clients that only connect do not displace those
+// that ask, however fast they come back.
+func awaitRequests(l net.Listener) error {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var refusal error
+	err = raw.Control(func(fd uintptr) {
+		refusal = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, int(headerTimeout.Seconds()))
+	})
+	return errors.Join(err, refusal)
 }
 
 // run accepts connections until ctx is done or the listener is closed.
