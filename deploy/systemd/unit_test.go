@@ -22,7 +22,7 @@ func TestUnitDenies(t *testing.T) {
 		}
 	}
 	for name, want := range map[string][]string{
-		"CapabilityBoundingSet": {"CAP_SYS_PTRACE"},
+		"CapabilityBoundingSet": {"CAP_SYS_PTRACE CAP_SYSLOG"},
 		"AmbientCapabilities":   {""},
 		"NoNewPrivileges":       {"yes"},
 		"NoExecPaths":           {"/"},
@@ -39,7 +39,7 @@ func TestUnitDenies(t *testing.T) {
 			denied = append(denied, strings.Fields(calls)...)
 		}
 	}
-	for _, call := range []string{"ptrace", "process_vm_readv", "process_vm_writev", "kill", "tkill", "pidfd_send_signal", "@privileged"} {
+	for _, call := range []string{"ptrace", "process_vm_readv", "process_vm_writev", "kill", "tkill", "pidfd_send_signal", "@privileged", "syslog"} {
 		if !slices.Contains(denied, call) {
 			t.Errorf("the unit does not deny %s", call)
 		}

@@ -6,12 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/plegd/plegd/internal/kernellog"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -37,29 +37,30 @@ func Node(procfs string) Part {
 				errs = append(errs, err)
 			}
 		}
-		log, err := kernelMessages("/dev/kmsg")
+		log, err := kernelMessages(kernellog.Path)
 		add("node/kernel.log", log)
 		return errors.Join(append(errs, err)...)
 	}}
 }
 
-// kernelMessages returns the newest messages: a record per read, EAGAIN after the last.
+// kernelMessages returns the newest messages.
 func kernelMessages(path string) (out []byte, err error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	log, err := kernellog.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", path, err)
+		return nil, err
 	}
-	defer func() { _ = unix.Close(fd) }()
-	record := make([]byte, 8<<10) // the size of the kernel's largest record
+	defer log.Close()
 	for {
-		n, err := unix.Read(fd, record)
-		if errors.Is(err, unix.EPIPE) { // overwritten meanwhile: the next read continues
+		record, err := log.Next()
+		switch {
+		case errors.Is(err, kernellog.ErrOverrun):
 			continue
-		}
-		if n <= 0 {
+		case errors.Is(err, io.EOF):
 			return out, nil
+		case err != nil:
+			return out, err
 		}
-		text, _, _ := bytes.Cut(record[:n], []byte("\n"))
+		text, _, _ := bytes.Cut(record, []byte("\n"))
 		out = append(append(out, text...), '\n')
 		for len(out) > kernelBytes {
 			_, out, _ = bytes.Cut(out, []byte("\n"))

@@ -69,6 +69,7 @@ func NewRegistry(o Options) *Registry {
 		newNode(o.ProcFS),
 	)
 	r.parts = append(r.parts, r.newKubelet(o)...)
+	r.parts = append(r.parts, r.newKernelLog(o.ProcFS))
 	r.Sampler = newSampler(o.Notify, slices.Concat(r.parts, d.dockerd.sources, containerd.sources)...)
 	r.Sampler.pulse = o.Pulse
 	return r

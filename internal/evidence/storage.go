@@ -197,7 +197,7 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 	namespace, err := proc.MountNamespace(s.procfs, pid)
 	s.searchUnread.Add("mount namespaces", err)
 	d := storageDir{
-		FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type},
+		FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type, Disks: disksOf(s.sysfs, m)},
 		pid:        pid,
 		namespace:  namespace,
 		mount:      mountKey(m),

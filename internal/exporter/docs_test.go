@@ -100,7 +100,7 @@ From a kubelet's dashboard: ` + "`kubelet_pleg_X`" + ` is ` + "`pleg_X`" + `, ` 
 // TestMetricsReference keeps docs/metrics.md what a scrape shows.
 func TestMetricsReference(t *testing.T) {
 	s := viewtest.Degraded() // everything is known there
-	for _, name := range []string{"dockerd", "dockerd_containerd", "incidents", "kubelet_api", "kubelet_process", "ledger", "listener", "storage"} {
+	for _, name := range []string{"dockerd", "dockerd_containerd", "incidents", "kernel_log", "kubelet_api", "kubelet_process", "ledger", "listener", "storage"} {
 		s.Facts.Evidence.Sources[name] = facts.Source{Up: true, Duration: time.Millisecond}
 	}
 	s.Facts.Events = &facts.Events{Mode: "hint"}

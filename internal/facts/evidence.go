@@ -14,6 +14,7 @@ type Evidence struct {
 	Children       *Children         `json:"children,omitzero"`
 	Storage        *Storage          `json:"storage,omitzero"`
 	Node           *Node             `json:"node,omitzero"`
+	KernelLog      *KernelLog        `json:"kernel_log,omitzero"`
 	Kubelet        *Kubelet          `json:"kubelet,omitzero"`
 	KubeletProcess *KubeletProcess   `json:"kubelet_process,omitzero"`
 	KubeletAPI     *KubeletAPI       `json:"kubelet_api,omitzero"`
@@ -167,6 +168,8 @@ type FileSystem struct {
 	// Option is the mount option for that where statfs(2) does not show it: "emergency_ro" after an error (Linux
 	// 6.15), "shutdown" of a file system that the kernel has shut down.
 	Option string `json:"option,omitzero"`
+	// Disks are the block devices that carry it, as the kernel names them: its own, and those below.
+	Disks []string `json:"disks,omitempty"`
 }
 
 // Node is the node as a whole.

@@ -257,6 +257,9 @@ func CloserLook(v *facts.Verdict) bool {
 
 // activated returns a reason that is active now.
 func activated(s *signals, r *Reason, evidence lines) *facts.Active {
+	for _, m := range s.kernelMessages(r.Logged) {
+		evidence.text(kernelText(&m))
+	}
 	evidence.text(s.unreadText(r))
 	a := facts.Active{ID: r.ID, Severity: r.severity(s), Since: s.moment, Seen: s.moment, Evidence: evidence, Hop: s.f.Evidence.Socket}
 	earlier := s.previous.ActiveReason(r.ID)

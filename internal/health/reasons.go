@@ -77,6 +77,8 @@ type Reason struct {
 	// Reads are the sources of evidence without which this reason, or its cause, may be another one: the evidence
 	// lists the parts that they could not read.
 	Reads []string
+	// Logged reports whether a message of the kernel's is evidence of the reason, once Match has matched; nil for none.
+	Logged func(*signals, *facts.KernelMessage) bool
 	// OnHops is true where the reason holds for each hop of the CRI call path, not for the runtime alone.
 	OnHops bool
 	// Gradual is true for a reason that grows over hours and shows in every list: sampling the

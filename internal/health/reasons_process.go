@@ -166,7 +166,7 @@ func (s *signals) restartNext() string {
 	case slices.ContainsFunc(s.cgroup.MemoryLimits, killed):
 		return "Raise the memory limit of the cgroup that the evidence names: the kernel ends the runtime for it."
 	}
-	return ""
+	return s.killedNext((*signals).loggedKill)
 }
 
 // loopStarts returns the starts of the runtime that make a loop, the oldest first; nil for none.

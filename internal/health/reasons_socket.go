@@ -205,7 +205,7 @@ func (s *signals) endNext() string {
 		return fmt.Sprintf("See what %s waits for: it has closed its socket and does not end. `kill -9 %d` ends it, "+
 			"containers are kept; then start the runtime.", s.lingering.Name(), s.lingering.PID)
 	}
-	return ""
+	return s.killedNext((*signals).loggedEnd)
 }
 
 // descriptorNext is the step where a stuck shim is among those that hold connections of the runtime: a restart would

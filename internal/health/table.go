@@ -22,7 +22,7 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeStorageStall, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: storageStalled, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"process", "cgroup", "storage"},
+		Reads: []string{"process", "cgroup", "storage"}, Logged: (*signals).loggedStall,
 	},
 	{
 		ID: RuntimeStorageLocked, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
@@ -37,7 +37,7 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeThreadStuck, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: threadStuck, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"process"},
+		Reads: []string{"process"}, Logged: (*signals).loggedHang,
 	},
 	{
 		ID: KernelLimitReached, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
@@ -53,12 +53,12 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeSocketMissing, Layer: LayerSocket, Severity: facts.SeverityCritical, OnHops: true,
 		Match: socketMissing, NodeNext: (*signals).endNext,
-		Reads: []string{"process", "queue", "listener"},
+		Reads: []string{"process", "queue", "listener", "kernel_log"}, Logged: (*signals).loggedEnd,
 	},
 	{
 		ID: RuntimeNotListening, Layer: LayerSocket, Severity: facts.SeverityCritical, OnHops: true,
 		Match: notListening, NodeNext: (*signals).endNext,
-		Reads: []string{"process", "queue", "listener"},
+		Reads: []string{"process", "queue", "listener", "kernel_log"}, Logged: (*signals).loggedEnd,
 	},
 	{ID: RuntimeSocketPermissionDenied, Layer: LayerPlegd, Severity: facts.SeverityCritical, Match: permissionDenied},
 	{
@@ -80,11 +80,12 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeRestarting, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: restarting, CriticalWhile: (*signals).restartsGoOn, NodeNext: (*signals).restartNext,
+		Reads: []string{"kernel_log"}, Logged: (*signals).loggedKill,
 	},
 	{
 		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: facts.SeverityWarning,
 		Match: storageFull, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"storage"},
+		Reads: []string{"storage", "kernel_log"}, Logged: (*signals).loggedDisk,
 	},
 	{
 		ID: RuntimeStarting, Layer: LayerProcess, Severity: facts.SeverityCritical, OnHops: true, Event: true,
@@ -119,17 +120,17 @@ var table = withPages([]Reason{
 	{
 		ID: ShimStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: shimStuck, CriticalWhile: (*signals).holdsUpCalls,
-		Reads: []string{"children", "ledger"},
+		Reads: []string{"children", "ledger"}, Logged: (*signals).loggedHang,
 	},
 	{
 		ID: RuntimeHelperStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: helperStuck, CriticalWhile: func(s *signals) bool { return s.chainCause == RuntimeHelperStuck },
-		Reads: []string{"children", "ledger"},
+		Reads: []string{"children", "ledger"}, Logged: (*signals).loggedHang,
 	},
 	{
 		ID: RuntimePeerStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
 		Match: peerStuck, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"process", "children", "ledger"},
+		Reads: []string{"process", "children", "ledger"}, Logged: (*signals).loggedHang,
 	},
 	{
 		ID: PodsLost, Layer: LayerPods, Severity: facts.SeverityWarning,
@@ -163,7 +164,7 @@ var table = withPages([]Reason{
 	{
 		ID: KubeletDown, Layer: LayerKubelet, Severity: facts.SeverityCritical,
 		Match: kubeletDown,
-		Reads: []string{"kubelet_process"},
+		Reads: []string{"kubelet_process", "kernel_log"}, Logged: (*signals).loggedKubeletEnd,
 	},
 	{
 		ID: KubeletDisconnected, Layer: LayerKubelet, Severity: facts.SeverityCritical,

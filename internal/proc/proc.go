@@ -211,6 +211,15 @@ func TracerPID(procfs string, pid int) (int, error) {
 	return number(b, "TracerPid", 10, 0), err
 }
 
+// ThreadGroup returns the process of a thread, 0 if it has ended.
+func ThreadGroup(procfs string, tid int) int {
+	b, err := ReadFile(Path(procfs, tid, "status"))
+	if err != nil {
+		return 0
+	}
+	return number(b, "Tgid", 10, 0)
+}
+
 // KillPending reports whether a process has a SIGKILL that it has not come to.
 func KillPending(procfs string, pid int) (bool, error) {
 	b, err := ReadFile(Path(procfs, pid, "status"))
