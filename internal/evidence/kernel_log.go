@@ -76,7 +76,7 @@ func (r *Registry) newKernelLog(procfs string) *Watch[facts.KernelLog] {
 		Timeout:  2 * time.Second,
 		Gather:   k.gather,
 		Unread:   k.unread.Drain,
-		Resample: func(v *facts.KernelLog) bool { return v.Behind },
+		Resample: func(v *facts.KernelLog) bool { return v.HasMore },
 		Store:    func(e *facts.Evidence, v *facts.KernelLog) { e.KernelLog = v },
 	})
 }
@@ -119,7 +119,7 @@ func (k *kernelLog) gather(context.Context) (*facts.KernelLog, error) {
 	}
 	out := &facts.KernelLog{At: time.Now()}
 	err := k.read(out.At)
-	out.Behind = err == nil
+	out.HasMore = err == nil
 	if errors.Is(err, io.EOF) {
 		k.drained = out.At
 	} else if err != nil {
@@ -153,14 +153,14 @@ func (k *kernelLog) read(moment time.Time) error {
 			if m.At.Before(k.drained) {
 				m.At = k.drained
 			}
-			k.take(m)
+			k.keep(m)
 		}
 	}
 	return nil
 }
 
-// take keeps a message.
-func (k *kernelLog) take(m kernellog.Message) {
+// keep keeps a message.
+func (k *kernelLog) keep(m kernellog.Message) {
 	switch m.Kind {
 	case facts.LogLimit:
 		k.limit = m
@@ -234,14 +234,16 @@ func keepLast[T any](list []T, n int) []T { return slices.Delete(list, 0, max(0,
 // disksOf returns the block devices that carry a file system, as the kernel names them: its own, by number or by the
 // mount's source, the disk that this is a part of, and those below a mapped device.
 func disksOf(sysfs string, m proc.Mount) []string {
-	own := strings.TrimPrefix(m.Source, "/dev/") // of a file system with several devices, which has a number of its own
-	if link, err := proc.Link(filepath.Join(sysfs, "dev/block", m.Device)); err == nil {
-		own = filepath.Base(link)
-	} else if own == m.Source || strings.Contains(own, "/") {
+	name, isPath := strings.CutPrefix(m.Source, "/dev/") // of a file system with several devices, which has a number of its own
+	link, err := proc.Link(filepath.Join(sysfs, "dev/block", m.Device))
+	switch {
+	case err == nil:
+		name = filepath.Base(link)
+	case !isPath || strings.Contains(name, "/"):
 		return nil
 	}
 	const maxDisks = 8
-	out := []string{own}
+	out := []string{name}
 	for i := 0; i < len(out) && len(out) < maxDisks; i++ {
 		link, err := proc.Link(filepath.Join(sysfs, "class/block", out[i]))
 		parent := filepath.Base(filepath.Dir(link))

@@ -7,7 +7,7 @@ import "time"
 type KernelLog struct {
 	At       time.Time       `json:"at,omitzero"`
 	Messages []KernelMessage `json:"messages,omitempty"` // by their last time, a few
-	Behind   bool            `json:"behind,omitzero"`    // records are left to be read
+	HasMore  bool            `json:"has_more,omitzero"`  // records are left to be read
 }
 
 // KernelMessage is a message of the kernel's.

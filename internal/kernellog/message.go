@@ -73,11 +73,11 @@ func parseText(text []byte) (m Message, ok bool) {
 	if found := killLine.FindSubmatch(text); found != nil {
 		m.Kind = facts.LogKill
 		m.Comm = string(found[3])
-		return m.of(found)
+		return m.matched(found)
 	}
 	if found := hungLine.FindSubmatch(text); found != nil {
 		m.Kind = facts.LogHung
-		return m.of(found)
+		return m.matched(found)
 	}
 	for _, line := range diskLines {
 		if found := line.FindSubmatch(text); found != nil {
@@ -90,8 +90,8 @@ func parseText(text []byte) (m Message, ok bool) {
 	return Message{}, false
 }
 
-// of returns the message with the text and the pid of a match.
-func (m Message) of(found [][]byte) (Message, bool) {
+// matched returns the message with the text and the pid of a match.
+func (m Message) matched(found [][]byte) (Message, bool) {
 	pid, err := strconv.Atoi(string(found[2]))
 	m.PID = pid
 	m.Text = string(found[1])
