@@ -33,9 +33,13 @@ func (s *signals) kernelMessages(concerns func(*signals, *facts.KernelMessage) b
 
 // kernelText is a message as evidence.
 func kernelText(m *facts.KernelMessage) string {
-	text := fmt.Sprintf("the kernel logged at %s: %s", m.At.UTC().Format("15:04:05 UTC"), m.Text)
+	at := m.At.UTC().Format("15:04:05 UTC")
+	text := fmt.Sprintf("the kernel logged at %s: %s", at, m.Text)
+	if m.Kind != facts.LogHung && m.Kind != facts.LogDisk {
+		text = fmt.Sprintf("the kernel killed pid %d for memory at %s", m.PID, at)
+	}
 	if m.Cgroup != "" {
-		text += ", for the memory limit of the cgroup " + m.Cgroup
+		text += ", by the limit of the cgroup " + m.Cgroup
 	}
 	if m.Count > 1 {
 		text += ", the last of " + facts.Count(m.Count, "time", "times")
