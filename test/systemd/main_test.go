@@ -104,19 +104,6 @@ func (n *node) awaitSources(up bool, names ...string) {
 	lab.AwaitSources(n.t, time.Minute, n.status, up, names...)
 }
 
-// awaitNoKernelLog waits until plegd runs without the kernel's log, which it reports where it is denied.
-func (n *node) awaitNoKernelLog() {
-	n.t.Helper()
-	n.awaitText(healthy)
-	n.await("the kernel's log is not read", func() error {
-		s, err := n.status()
-		if source, ok := s.Evidence.Sources["kernel_log"]; err == nil && ok && len(source.Unread) == 0 {
-			err = fmt.Errorf("it is read: %+v", source)
-		}
-		return err
-	})
-}
-
 // is checks properties of plegd's unit.
 func (n *node) is(when string, properties map[string]string) {
 	n.t.Helper()

@@ -48,7 +48,7 @@ func TestUnitPrivileges(t *testing.T) {
 	}
 	start("")
 	n.awaitText(healthy)
-	n.awaitSources(true, "queue", "cgroup", "children", "node", "process", "state", "kernel_log")
+	n.awaitSources(true, "queue", "cgroup", "children", "node", "process", "state")
 	n.Run("curl", "-sSf", "-o", "/dev/null", "http://127.0.0.1:20290/metrics")
 	n.Run("curl", "-sSf", "-o", "/dev/null", "http://[::1]:20290/metrics")
 	start(watchActivated)
@@ -62,7 +62,6 @@ func TestUnitPrivileges(t *testing.T) {
 	}{
 		{"root", "User=nobody\n", func() { n.awaitText("RuntimeSocketPermissionDenied") }},
 		{"the view into other processes", watchActivated + "CapabilityBoundingSet=\n", source("process")},
-		{"the kernel's log", "ProtectKernelLogs=yes\n", n.awaitNoKernelLog},
 		{"unix sockets", families("AF_INET AF_INET6 AF_NETLINK"), nil},
 		{"internet sockets", families("AF_UNIX AF_NETLINK"), func() {
 			n.await("the journal has it", func() error {
