@@ -50,8 +50,9 @@ type API struct {
 	problem string
 
 	owned     map[uint32]bool // inodes of the kubelet's sockets, as of the last time they were listed
-	ackedAt   time.Time       // when the server last acknowledged anything; zero while unknown
+	ackedAt   time.Time       // when the server last acknowledged anything, an earlier kubelet's too; zero while unknown
 	lostSince time.Time       // zero while a connection works
+	answered  []uint32        // inodes of the connections that worked in the last sample
 }
 
 // apiClient is what a kubeconfig says.
@@ -72,7 +73,7 @@ func (a *API) Sample(ctx context.Context) (*facts.KubeletAPI, error) {
 		return nil, ErrNone
 	}
 	if set.StartTicks != a.started {
-		*a = API{ProcFS: a.ProcFS, Process: a.Process, started: set.StartTicks}
+		a.restart(ctx, set)
 	}
 	if time.Since(a.readAt) >= configInterval {
 		a.readConfig(ctx, set)
@@ -90,6 +91,17 @@ func (a *API) Sample(ctx context.Context) (*facts.KubeletAPI, error) {
 	}
 	a.follow(found, out, set.Started)
 	return out, nil
+}
+
+// restart begins again with another kubelet. That the one before it reached the same server shows that no proxy is needed.
+func (a *API) restart(ctx context.Context, set *settings) {
+	server := a.client.server
+	acked := a.ackedAt
+	*a = API{ProcFS: a.ProcFS, Process: a.Process, started: set.StartTicks}
+	a.readConfig(ctx, set)
+	if a.client.server == server {
+		a.ackedAt = acked
+	}
 }
 
 // readConfig reads the kubeconfig and the client certificate. What cannot be read is kept.
@@ -295,6 +307,7 @@ func works(s proc.TCPSocket) bool {
 // follow describes the connections, and follows since when none works.
 func (a *API) follow(found []proc.TCPSocket, out *facts.KubeletAPI, started time.Time) {
 	working := false
+	var answered []uint32
 	for _, s := range found {
 		if s.State != proc.Established {
 			out.Connecting++
@@ -307,10 +320,18 @@ func (a *API) follow(found []proc.TCPSocket, out *facts.KubeletAPI, started time
 		if acked.After(a.ackedAt) {
 			a.ackedAt = acked
 		}
-		working = working || works(s)
+		// One that refuses each request closes its connection: a loss ends with one that stays.
+		stays := a.lostSince.IsZero() || slices.Contains(a.answered, s.Inode)
+		if works(s) {
+			answered = append(answered, s.Inode)
+			working = working || stays
+		}
 	}
-	// Without any connection the kubelet may use a proxy, unless it had one before.
-	unknown := a.ackedAt.IsZero() && (len(found) == 0 || out.At.Sub(started) < connectsAfter)
+	a.answered = answered
+	// Without any connection the kubelet may use a proxy, unless it or the one before it had one.
+	mayUseProxy := a.ackedAt.IsZero() && len(found) == 0
+	mayConnect := !a.ackedAt.After(started) && out.At.Sub(started) < connectsAfter
+	unknown := mayUseProxy || mayConnect
 	switch {
 	case working, unknown:
 		a.lostSince = time.Time{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -122,6 +123,37 @@ func TestAPIConnections(t *testing.T) {
 	}
 }
 
+// TestAnotherKubelet: what the kubelet before reached shows that this one needs no proxy, where both have one server.
+func TestAnotherKubelet(t *testing.T) {
+	acked := time.Now().Add(-time.Minute)
+	for server, want := range map[string]time.Time{"https://10.0.0.1:6443": acked, "https://10.0.0.1:443": {}, "https://10.0.0.2:6443": {}} {
+		root := t.TempDir()
+		must.Do(t, os.WriteFile(root+"/k", []byte(kubeconfigOf(server, "/none")), 0o600))
+		a := &API{client: apiClient{server: "10.0.0.1:6443"}, ackedAt: acked, lostSince: acked}
+		a.restart(t.Context(), &settings{kubeconfig: "/k", tree: place{root: root}})
+		check.Equal(t, a.ackedAt, want, "%s", server)
+		check.Equal(t, a.lostSince.IsZero(), true, "%s: nothing is lost yet", server)
+	}
+}
+
+// TestRefusedRequests: a server that refuses each request closes its connections, so that a loss ends with one that stays.
+func TestRefusedRequests(t *testing.T) {
+	started := time.Now().Add(-time.Hour)
+	a := &API{ackedAt: started.Add(time.Minute)}
+	for i, tt := range []struct {
+		inodes []uint32
+		lost   bool
+	}{{[]uint32{1}, false}, {[]uint32{2}, false}, {nil, true}, {[]uint32{3}, true}, {[]uint32{4, 5}, true}, {[]uint32{5}, false}, {[]uint32{6}, false}} {
+		var found []proc.TCPSocket
+		for _, inode := range tt.inodes {
+			found = append(found, proc.TCPSocket{State: proc.Established, Inode: inode})
+		}
+		out := &facts.KubeletAPI{At: time.Now()}
+		a.follow(found, out, started)
+		check.Equal(t, !out.LostSince.IsZero(), tt.lost, "sample %d", i)
+	}
+}
+
 // TestFollowConnections: a connection that is sent again without an answer does not work, nor
 // an unaccepted one; a single working connection is enough.
 func TestFollowConnections(t *testing.T) {
@@ -131,22 +163,27 @@ func TestFollowConnections(t *testing.T) {
 	idle := proc.TCPSocket{State: proc.Established, LastAck: time.Minute}
 	connecting := proc.TCPSocket{State: proc.SynSent, Retransmits: 3}
 	long := time.Now().Add(-time.Hour)
+	var never time.Time
 	for name, tt := range map[string]struct {
 		found   []proc.TCPSocket
 		started time.Time
+		acked   time.Time // by then
 		lost    bool
 	}{
-		"answered":                {[]proc.TCPSocket{good}, long, false},
-		"stalled":                 {[]proc.TCPSocket{stalled}, long, true},
-		"no route, so none again": {[]proc.TCPSocket{noRoute}, long, true},
-		"nothing to acknowledge":  {[]proc.TCPSocket{idle}, long, false},
-		"stalled, and reconnects": {[]proc.TCPSocket{stalled, connecting}, long, true},
-		"one of two is answered":  {[]proc.TCPSocket{stalled, good}, long, false},
-		"not accepted":            {[]proc.TCPSocket{connecting}, long, true},
-		"none, as behind a proxy": {nil, long, false},
-		"it has just started":     {nil, time.Now(), false},
+		"answered":                               {[]proc.TCPSocket{good}, long, never, false},
+		"stalled":                                {[]proc.TCPSocket{stalled}, long, never, true},
+		"no route, so none again":                {[]proc.TCPSocket{noRoute}, long, never, true},
+		"nothing to acknowledge":                 {[]proc.TCPSocket{idle}, long, never, false},
+		"stalled, and reconnects":                {[]proc.TCPSocket{stalled, connecting}, long, never, true},
+		"one of two is answered":                 {[]proc.TCPSocket{stalled, good}, long, never, false},
+		"not accepted":                           {[]proc.TCPSocket{connecting}, long, never, true},
+		"none, as behind a proxy":                {nil, long, never, false},
+		"it has just started":                    {nil, time.Now(), never, false},
+		"none, where the kubelet before had one": {nil, long, long.Add(-time.Second), true},
+		"connecting, as the kubelet before":      {[]proc.TCPSocket{connecting}, time.Now(), long, false},
+		"just started, the one before had one":   {nil, time.Now(), long, false},
 	} {
-		a, out := &API{}, &facts.KubeletAPI{At: time.Now()}
+		a, out := &API{ackedAt: tt.acked}, &facts.KubeletAPI{At: time.Now()}
 		a.follow(tt.found, out, tt.started)
 		if out.LostSince.IsZero() == tt.lost {
 			t.Errorf("%s: %+v", name, out)
