@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/plegd/plegd/internal/relist"
 	"github.com/plegd/plegd/test/kubelet/record"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/kubernetes"
@@ -52,7 +53,7 @@ func TestPredictions(t *testing.T) {
 	for _, version := range versions {
 		programs[version] = kubernetes.Kubernetes(t, "kubelet", version)
 	}
-	nodes := make([]string, 1+runs*len(versions)*len(scenarios))
+	nodes := make([]string, len(unpredicted)+runs*len(versions)*len(scenarios))
 	for i := range nodes {
 		nodes[i] = fmt.Sprintf("node%d", i)
 	}
@@ -83,8 +84,10 @@ func TestPredictions(t *testing.T) {
 				}
 			}
 		}
-		if only.MatchString(podStartsFailing.name) {
-			start(t, versions[0], podStartsFailing.name, podStartsFailing, (*lane).podStartsFailing)
+		for _, s := range unpredicted {
+			if only.MatchString(s.name) {
+				start(t, versions[0], s.name, s, s.run)
+			}
 		}
 	})
 }
@@ -124,10 +127,18 @@ func (l *lane) predict(place, run int) {
 	})
 	l.Sleep(calm)
 	s.run(l)
-	l.Settle(3 * minute)
+	l.Settle(settleLimit(s))
 	for _, problem := range l.Finish().Judge(l, os.Getenv(resultsEnv)) {
 		l.Error(problem)
 	}
+}
+
+// settleLimit is how long all may take to be well after a fault. A kubelet that relies on events relists 5 min apart.
+func settleLimit(s scenario) time.Duration {
+	if s.evented && !s.metrics {
+		return 3*minute + relist.EventedPeriod
+	}
+	return 3 * minute
 }
 
 func runtimeName(s scenario) string {

@@ -49,7 +49,9 @@ type lane struct {
 	plegd      *lab.NodeProcess
 	control    *http.Client
 	recording  *record.Recording
-	stop       func() // ends the recorder
+	// credentials are the kubelet's, its token where nil.
+	credentials map[string]any
+	stop        func() // ends the recorder
 }
 
 // start starts a node and waits until its kubelet and plegd are well.
@@ -124,11 +126,27 @@ func (l *lane) writeJSON(name string, v any) {
 	kubernetes.WriteJSON(l, l.path(name), v)
 }
 
+func (l *lane) kubeconfig() string {
+	l.Helper()
+	if l.credentials == nil {
+		return l.cluster.Kubeconfig(l.name)
+	}
+	return l.cluster.KubeconfigWith(l.name, l.credentials)
+}
+
+// useCredentials starts the kubelet again with other credentials.
+func (l *lane) useCredentials(credentials map[string]any) {
+	l.Helper()
+	l.credentials = credentials
+	l.kubelet.Kill()
+	l.StartKubelet()
+}
+
 // StartKubelet starts the kubelet, for the first time or after its end.
 func (l *lane) StartKubelet() {
 	l.Helper()
 	argv := append([]string{l.program}, kubernetes.KubeletFlags(l.dir, l.name)...)
-	argv = append(argv, "--kubeconfig="+l.cluster.Kubeconfig(l.name), "--vmodule=kubelet_node_status=5,generic=5")
+	argv = append(argv, "--kubeconfig="+l.kubeconfig(), "--vmodule=kubelet_node_status=5,generic=5")
 	l.kubelet = l.node.Start(l.kubeletLog(), argv...)
 }
 

@@ -250,6 +250,32 @@ var scenarios = []scenario{
 			l.Recovery()
 		},
 	},
+	{
+		name: "the kubelet's client certificate expires", minor: true, loopSilent: true, wantReason: "KubeletDisconnected", unknown: leaseUnknown,
+		predicted: 26 * second, reasonWithin: 26 * second, goneWithin: 20 * second, length: 240 * second,
+		run: func(l *lane) {
+			expiry := time.Now().Add(2 * minute)
+			l.useCredentials(l.cluster.NodeCertificate(l.name, expiry))
+			l.Sleep(time.Until(expiry))
+			l.Fault()
+			l.AwaitReady(false, 90*second)
+			l.Sleep(hold)
+			l.useCredentials(nil)
+			l.Recovery()
+		},
+	},
+	{
+		name: "the kubelet is restarted with a token that is refused", minor: true, loopSilent: true, wantReason: "KubeletDisconnected",
+		unknown: leaseUnknown, predicted: 45 * second, reasonWithin: 45 * second, goneWithin: 20 * second, length: 140 * second,
+		run: func(l *lane) {
+			l.Fault()
+			l.useCredentials(map[string]any{"token": "revoked"})
+			l.AwaitReady(false, 90*second)
+			l.Sleep(hold)
+			l.useCredentials(nil)
+			l.Recovery()
+		},
+	},
 }
 
 // frozen stops containerd for a while.

@@ -35,7 +35,42 @@ echo '{"cniVersion":"0.3.1","interfaces":[{"name":"eth0","sandbox":"'"$CNI_NETNS
 // RunPodSandbox. The calls fail, those that follow find the name reserved, and lists and
 // Status stay perfect; plegd learns of it by the kubelet's metrics. When the plugin is well
 // again so is everything.
-var podStartsFailing = scenario{name: "PodStartsFailing", real: true, metrics: true, requestTimeout: 15 * second}
+var podStartsFailing = scenario{name: "PodStartsFailing", real: true, metrics: true, requestTimeout: 15 * second, run: (*lane).podStartsFailing}
+
+// unpredicted are the scenarios that compare no prediction.
+var unpredicted = []scenario{podStartsFailing, {name: "NodePaused", run: (*lane).nodePaused}}
+
+// nodePaused stops the runtime, the kubelet and plegd until the API shows Unknown, as a suspended machine does. plegd then
+// names the pause, and is healthy when the API shows Ready again.
+func (l *lane) nodePaused() {
+	t := l.T
+	l.Sleep(calm)
+	processes := []*lab.NodeProcess{l.kubelet, l.simulated.process, l.plegd}
+	for _, p := range processes {
+		p.Freeze()
+	}
+	paused := time.Now()
+	turned := l.AwaitReady(false, 2*minute)
+	for _, p := range processes {
+		p.Thaw()
+	}
+	woke := time.Now()
+	if !turned {
+		t.Fatalf("the API shows Ready %s after the pause began", woke.Sub(paused))
+	}
+	lab.Eventually(t, 20*second, "plegd names "+health.NodePaused, func() error {
+		s, err := l.status()
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(s.Active, func(a facts.Active) bool { return a.ID == health.NodePaused }) {
+			return fmt.Errorf("%s %s: %+v", s.State, s.Reason, s.Active)
+		}
+		return nil
+	})
+	lab.Report(t, "NodePaused: the API shows %q; plegd names the pause %s after it ended", l.api.Last().Message, time.Since(woke).Round(second))
+	lab.Eventually(t, 2*minute, "the node is Ready and plegd is healthy", l.well)
+}
 
 func (l *lane) podStartsFailing() {
 	t := l.T

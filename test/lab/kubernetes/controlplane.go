@@ -7,11 +7,13 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -54,6 +56,8 @@ type ControlPlane struct {
 	node          *lab.Node
 	dir, programs string
 	http          *http.Client
+	ca            *x509.Certificate // of the clients that have a certificate
+	key           *rsa.PrivateKey   // of the CA and the tokens of service accounts
 }
 
 // Kubernetes builds programs of a Kubernetes version, once, as kubernetes.sh says, and
@@ -77,7 +81,12 @@ func NewControlPlane(t testing.TB, n *lab.Node, version string, nodes ...string)
 	c.Run("ip", "addr", "add", NodeAddress+"/32", "dev", "lo")
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	lab.Must(t, err)
-	// It signs the tokens of service accounts.
+	c.key = key
+	c.ca = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "lab"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	ca := c.write("clients.crt", c.sign(c.ca))
 	keys := c.write("accounts.key", pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	users := bytes.NewBufferString(tokens)
 	for i, node := range nodes {
@@ -89,7 +98,7 @@ func NewControlPlane(t testing.TB, n *lab.Node, version string, nodes ...string)
 		"--initial-cluster=default=http://127.0.0.1:2380")
 	c.Start("kube-apiserver", c.program("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
 		"--bind-address=127.0.0.1", "--secure-port="+APIPort, "--advertise-address="+NodeAddress, "--cert-dir="+c.Path("apiserver"),
-		"--token-auth-file="+c.write("tokens.csv", users.Bytes()), "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--token-auth-file="+c.write("tokens.csv", users.Bytes()), "--client-ca-file="+ca, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true", "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+keys, "--service-account-signing-key-file="+keys)
 	lab.Eventually(t, 2*time.Minute, "the API server is ready", func() error {
@@ -148,15 +157,40 @@ func (c *ControlPlane) Run(argv ...string) string {
 	return out
 }
 
-// Kubeconfig writes the kubeconfig of a user: admin, or a node's name.
+// sign returns a certificate of the CA in PEM, for its key.
+func (c *ControlPlane) sign(template *x509.Certificate) []byte {
+	c.t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, c.ca, c.key.Public(), c.key)
+	lab.Must(c.t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// NodeCertificate returns the credentials of a node's kubelet that has a client certificate, valid until notAfter.
+func (c *ControlPlane) NodeCertificate(node string, notAfter time.Time) map[string]any {
+	c.t.Helper()
+	certificate := c.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Minute), NotAfter: notAfter,
+		Subject:  pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return map[string]any{"client-certificate": c.write(node+".crt", certificate), "client-key": c.Path("accounts.key")}
+}
+
+// Kubeconfig writes the kubeconfig of a user that has a token.
 func (c *ControlPlane) Kubeconfig(user string) (path string) {
+	c.t.Helper()
+	return c.KubeconfigWith(user, map[string]any{"token": "token-" + user})
+}
+
+// KubeconfigWith writes the kubeconfig of a user with credentials.
+func (c *ControlPlane) KubeconfigWith(user string, credentials map[string]any) (path string) {
 	c.t.Helper()
 	config, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "lab",
 		"clusters": []any{map[string]any{"name": "lab", "cluster": map[string]any{
 			"server": APIURL, "certificate-authority": c.Path("apiserver/apiserver.crt"),
 		}}},
-		"users":    []any{map[string]any{"name": "lab", "user": map[string]any{"token": "token-" + user}}},
+		"users":    []any{map[string]any{"name": "lab", "user": credentials}},
 		"contexts": []any{map[string]any{"name": "lab", "context": map[string]any{"cluster": "lab", "user": "lab"}}},
 	})
 	lab.Must(c.t, err)
