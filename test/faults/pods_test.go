@@ -3,10 +3,12 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/runtime"
 )
@@ -203,6 +206,25 @@ var podFaults = []fault{
 		culprit: func(b *bench) facts.Link {
 			return facts.Link{Kind: facts.KindHelper, PID: pidOf(b.file("cni", "slow-cni"))}
 		},
+	},
+	{
+		// A process that was started in its PID namespace writes to a frozen file system; no call of plegd's waits.
+		name: "a killed container does not end", on: onContainerd, want: health.ShimStuck, goal: 45 * time.Second, limit: 60 * time.Second,
+		configure: func(b *bench) { b.disk = b.RuncStateOnDisk() },
+		prepare:   func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
+		make: func(b *bench) func() {
+			first := b.newestChild(b.Shim(b.pods[0]))
+			thaw := b.disk.Freeze()
+			member := exec.Command("nsenter", "--pid", "--mount=/proc/"+fmt.Sprint(b.Namespace.Pid())+"/ns/mnt", "--target", fmt.Sprint(first),
+				"touch", filepath.Join(runtime.RuncState, "member"))
+			b.must(member.Start())
+			b.must(syscall.Kill(first, syscall.SIGKILL))
+			return func() {
+				thaw()
+				_ = member.Wait() // it has been killed
+			}
+		},
+		culprit: func(*bench) facts.Link { return frozenWait },
 	},
 	{
 		name: "descriptors nearly used up", want: health.FDsRunningOut, goal: 5 * time.Second, options: runtime.ContainerdOptions{OpenFiles: 256},
@@ -402,6 +424,18 @@ func (b *bench) awaitHang(what string, call func(context.Context) error) {
 		}
 	}
 	b.t.Fatalf("%s does not hang", what)
+}
+
+// newestChild returns the child of a process that was started last.
+func (b *bench) newestChild(pid int) int {
+	b.t.Helper()
+	all, err := proc.NewTable("/proc").Processes(context.Background(), 0)
+	b.must(err)
+	children := all.Children(pid)
+	if len(children) == 0 {
+		b.t.Fatalf("pid %d has no child", pid)
+	}
+	return slices.MaxFunc(children, func(a, b proc.Process) int { return cmp.Compare(a.Start, b.Start) }).PID
 }
 
 // updating is the runc that updates the victim.
