@@ -166,14 +166,14 @@ type view struct {
 
 // viewOf returns the mounts of a namespace.
 func (s *storage) viewOf(ctx context.Context, namespace string) (view, error) {
-	witness := s.witness(ctx, namespace)
-	mounts, err := s.table.Mounts(ctx, witness)
-	return view{pid: witness, mounts: mounts}, err
+	pid := s.viewer(ctx, namespace)
+	mounts, err := s.table.Mounts(ctx, pid)
+	return view{pid: pid, mounts: mounts}, err
 }
 
-// witness returns a process that sees the mounts of one which has ended: one in its mount namespace,
-// such as its shims, else the node's first process. An unread namespace may hide one.
-func (s *storage) witness(ctx context.Context, namespace string) int {
+// viewer returns a process that sees the mounts of an ended process: one in the same mount namespace,
+// such as a shim, else the node's first process. An unread namespace may hide one.
+func (s *storage) viewer(ctx context.Context, namespace string) int {
 	all, err := s.table.Processes(ctx, storageInterval)
 	s.searchUnread.Add("processes", err)
 	if err != nil || namespace == "" {

@@ -175,7 +175,7 @@ func TestStorageDirectories(t *testing.T) {
 func TestStorageOfTheDead(t *testing.T) {
 	const unreadable = "mounts that cannot be read"
 	shutDown := strings.Replace(storageMountTable, "rw,errors=remount-ro", "rw,shutdown", 1)
-	for name, witness := range map[string]int{"the node's mounts": 1, "mounts of its own": 1001, unreadable: 1} {
+	for name, viewer := range map[string]int{"the node's mounts": 1, "mounts of its own": 1001, unreadable: 1} {
 		t.Run(name, func(t *testing.T) {
 			procfs, sysfs := storageTree(t, "containerd", storageMountTable, "/data/io.containerd.metadata.v1.bolt/meta.db")
 			namespace(t, procfs, 1000, "mnt:[7]")
@@ -192,11 +192,11 @@ func TestStorageOfTheDead(t *testing.T) {
 				"1/stat":           evidencetest.StatLine(1, "systemd", 'S', 0, 1),
 				"1001/stat":        evidencetest.StatLine(1001, "containerd-shim", 'S', 1, 1),
 			})
-			if witness != 1 {
-				namespace(t, procfs, witness, "mnt:[7]")
+			if viewer != 1 {
+				namespace(t, procfs, viewer, "mnt:[7]")
 			}
 			evidencetest.WriteTree(t, procfs, map[string]string{
-				fmt.Sprintf("%d/mountinfo", witness): shutDown, fmt.Sprintf("%d/root/data/file", witness): "",
+				fmt.Sprintf("%d/mountinfo", viewer): shutDown, fmt.Sprintf("%d/root/data/file", viewer): "",
 			})
 			must.Do(t, os.RemoveAll(filepath.Join(procfs, "1000")))
 			pids = []int{0, 0}

@@ -85,7 +85,7 @@ func (p *pass) lostFinding(oldest []*obligation) (out []facts.Finding) {
 	}
 	link := all[0].lost
 	link.Since = all[0].begun
-	link.Evidence = "runs, and the runtime no longer lists as running what it serves"
+	link.Evidence = "runs, but the runtime no longer lists its pod or container as running"
 	if len(all) > 1 {
 		link.Evidence += fmt.Sprintf("; so do %d more", len(all)-1)
 	}
