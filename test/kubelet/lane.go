@@ -20,7 +20,8 @@ import (
 
 const (
 	samplePeriod = 250 * time.Millisecond
-	startLimit   = 2 * time.Minute
+	// startLimit ends a scenario whose node never becomes Ready: beside many others that takes minutes.
+	startLimit = 10 * time.Minute
 	// calm is how long a node must be Ready before its fault.
 	calm = 12 * time.Second
 	// aftermath is how long the recording continues after everything is well: a
