@@ -80,7 +80,7 @@ func (f *waiting) lastOf(ctx context.Context, children []proc.Process) (last pro
 	for _, child := range children {
 		next := f.waitOf(ctx, child).next
 		line := all.Ancestors(next)
-		waits := func(other proc.Process) bool { return other.PID != child.PID && slices.Contains(line, other.PID) }
+		waits := func(sibling proc.Process) bool { return sibling.PID != child.PID && slices.Contains(line, sibling.PID) }
 		if slices.ContainsFunc(children, waits) {
 			continue
 		}

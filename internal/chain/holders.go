@@ -63,8 +63,8 @@ func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 	}
 	all := f.processes(ctx)
 	return without(named, func(pid int) bool {
-		return slices.ContainsFunc(named, func(other int) bool {
-			return other != pid && slices.Contains(all.Ancestors(other), pid)
+		return slices.ContainsFunc(named, func(relative int) bool {
+			return relative != pid && slices.Contains(all.Ancestors(relative), pid)
 		})
 	})
 }

@@ -97,11 +97,11 @@ func inotifyUsedUp() bool {
 		_ = unix.Close(fd) // nothing is watched
 		return false
 	}
-	other, failed := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	second, failed := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if failed != nil {
 		return false
 	}
-	_ = unix.Close(other) // nothing was written
+	_ = unix.Close(second) // nothing was written
 	return errors.Is(err, unix.EMFILE) && os.Geteuid() == 0
 }
 

@@ -181,8 +181,8 @@ func (s *storage) viewer(ctx context.Context, namespace string) int {
 	}
 	unread := proc.Unread{}
 	for pid := range all.ByPID {
-		other, err := proc.MountNamespace(s.procfs, pid)
-		if err == nil && other == namespace {
+		seen, err := proc.MountNamespace(s.procfs, pid)
+		if err == nil && seen == namespace {
 			return pid
 		}
 		unread.Add("mount namespaces", err)

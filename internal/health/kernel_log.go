@@ -33,10 +33,10 @@ func (s *signals) kernelMessages(concerns func(*signals, *facts.KernelMessage) b
 
 // kernelText is a message as evidence.
 func kernelText(m *facts.KernelMessage) string {
-	at := m.At.UTC().Format("15:04:05 UTC")
-	text := fmt.Sprintf("the kernel logged at %s: %s", at, m.Text)
+	clock := m.At.UTC().Format("15:04:05 UTC")
+	text := fmt.Sprintf("the kernel logged at %s: %s", clock, m.Text)
 	if m.Kind != facts.LogHung && m.Kind != facts.LogDisk {
-		text = fmt.Sprintf("the kernel killed pid %d for memory at %s", m.PID, at)
+		text = fmt.Sprintf("the kernel killed pid %d for memory at %s", m.PID, clock)
 	}
 	if m.Cgroup != "" {
 		text += ", by the limit of the cgroup " + m.Cgroup

@@ -35,10 +35,10 @@ func (t *Throttling) Total() time.Duration {
 		t.search()
 	}
 	total := time.Duration(0)
-	for dir, before := range t.limited {
+	for dir, first := range t.limited {
 		s, ok := t.tree.CPUStat(dir)
 		if ok {
-			total += s.Time - before
+			total += s.Time - first
 		}
 	}
 	return total
