@@ -335,6 +335,8 @@ func (a *API) follow(found []proc.TCPSocket, out *facts.KubeletAPI, started time
 	switch {
 	case working, unknown:
 		a.lostSince = time.Time{}
+	case a.lostSince.IsZero() && !a.ackedAt.After(started):
+		a.lostSince = started // it was never answered
 	case a.lostSince.IsZero():
 		a.lostSince = out.At
 	}
