@@ -36,6 +36,16 @@ func (f *waiting) seccompWait(ctx context.Context, t thread) {
 	f.add(f.heldBy(ctx, out, "a seccomp notify descriptor", leadsTo(link, "anon_inode:[seccomp notify]"), nil))
 }
 
+// faultWait adds the process that does not supply a page of memory (userfaultfd).
+func (f *waiting) faultWait(ctx context.Context, t thread) {
+	const link = "anon_inode:[userfaultfd]"
+	out := wait{
+		key: link, state: facts.LinkPeer,
+		evidence: fmt.Sprintf("thread %d waits in %s for a page of its memory", t.PID, t.channel),
+	}
+	f.add(f.heldBy(ctx, out, "a userfaultfd", leadsTo(link), func(info proc.FDInfo) bool { return info.Faults > 0 }))
+}
+
 // openWait adds the wait of a thread in openat(2) for the other end of a FIFO. The path is in
 // the process's memory, which plegd does not read.
 func (f *waiting) openWait(t thread) {

@@ -80,6 +80,28 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	}
 }
 
+// copies are the system calls that move bytes from one descriptor to another: the places of the two.
+var copies = map[int][2]int{unix.SYS_SPLICE: {0, 2}, unix.SYS_TEE: {0, 1}, unix.SYS_SENDFILE: {1, 0}}
+
+// copyWait follows a thread that sleeps in one of these, as in a read or a write. Where the kernel function
+// does not tell which, it is the end that is no pipe.
+func (f *waiting) copyWait(ctx context.Context, t thread) {
+	places := copies[t.call.Number]
+	input := t
+	output := t
+	input.call.Args[0] = t.call.Args[places[0]]
+	output.call.Args[0] = t.call.Args[places[1]]
+	_, reads := proc.SocketInode(f.fd(input.call.FD()))
+	if strings.Contains(t.channel, "pipe_") {
+		reads = wchan.IsIdle(t.channel)
+	}
+	if reads {
+		f.descriptorWait(ctx, input, false)
+		return
+	}
+	f.descriptorWait(ctx, output, true)
+}
+
 // datagramWait adds the process that does not receive the datagrams of a socket which is not
 // connected: that of the only socket of the node with datagrams that wait.
 func (f *waiting) datagramWait(ctx context.Context, text string) {

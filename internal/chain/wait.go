@@ -151,6 +151,8 @@ func (f *waiting) thread(ctx context.Context, t thread) {
 		f.seccompWait(ctx, t)
 	case kind == wchan.Agent:
 		f.agentWait(ctx, t)
+	case kind == wchan.Fault:
+		f.faultWait(ctx, t)
 	case kind == wchan.Lease:
 		f.leaseWait(t)
 	case t.State == 'S' && len(wchan.Of(t.channel).FileSystems) == 0: // the wait for a server may be interrupted
@@ -182,11 +184,12 @@ func (t *thread) awaitsThaw() bool {
 // asleep follows a thread that sleeps on a descriptor, a lock or a child, or in another call.
 func (f *waiting) asleep(ctx context.Context, t thread) {
 	switch t.call.Number {
-	case -1:
 	case unix.SYS_READ, unix.SYS_READV, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, unix.SYS_PREAD64:
 		f.descriptorWait(ctx, t, false)
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
 		f.descriptorWait(ctx, t, true)
+	case unix.SYS_SPLICE, unix.SYS_TEE, unix.SYS_SENDFILE:
+		f.copyWait(ctx, t)
 	case unix.SYS_FCNTL, unix.SYS_FLOCK:
 		f.lockPaths[proc.ReadFDInfo(f.procfs, f.pid, t.call.FD()).Inode] = f.fd(t.call.FD())
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
@@ -201,7 +204,7 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 }
 
 // otherCall adds a thread that sleeps in a system call which names nothing that can be followed,
-// such as semop(2): more than that the process waits is not known.
+// such as semop(2), or in none: more than that the process waits is not known.
 func (f *waiting) otherCall(t thread) {
 	switch {
 	case t.call.Idle != "":

@@ -38,7 +38,10 @@ var storageArgs = []storageArg{
 	{comm: "dockerd", flag: "exec-root", otherwise: "/run/docker", use: "state"},
 	{comm: "containerd", otherwise: networks, use: "networks"},
 	{comm: "containerd", otherwise: podLogs, use: "logs"},
+	{comm: "containerd", otherwise: namespaces, use: "namespaces"},
+	{comm: "containerd", otherwise: containerd, use: "state"},
 	{comm: "crio", otherwise: networks, use: "networks"},
+	{comm: "crio", otherwise: namespaces, use: "namespaces"},
 	{comm: "conmon", flag: "exit-dir", use: "exits"},
 	{comm: "conmon", flag: "socket-dir-path", use: "attach"},
 	{comm: "conmon", flag: "p", use: "state", isFile: true},
@@ -48,6 +51,10 @@ var storageArgs = []storageArg{
 const (
 	networks = "/var/lib/cni"  // where libcni and its plugins keep their state
 	podLogs  = "/var/log/pods" // the kubelet's default
+	// namespaces is where namespaces are kept as files, containerd where its shims have sockets and runc
+	// keeps its state, wherever containerd's own is.
+	namespaces = "/run/netns"
+	containerd = "/run/containerd"
 	// maxDirs bounds the directories that are found by arguments, open files and namespaces.
 	maxDirs = 16
 	// standardFDs are the descriptors that a process is started with.

@@ -133,6 +133,7 @@ func TestStorageDirectories(t *testing.T) {
 		{comm: "containerd", conmon: conmon("k8s_a", "--exit-dir", "/run/crio/exits")},
 		{comm: "containerd", open: "/other/pods/0.log", flags: "0102001", want: "/other open files, "},
 		{comm: "containerd", open: "/other/pods/0.log", flags: "0100000"},
+		{comm: "containerd", mounts: mounts + "508 504 0:46 / /run/netns rw - tmpfs tmpfs rw\n", want: "/run/netns namespaces, /run/containerd state, "},
 		{comm: "dockerd", args: "--exec-root=/run/crio", want: "/run/crio state, "},
 		{comm: "cri-dockerd", args: "--cri-dockerd-root-directory=/data", want: "/data root, "},
 		{comm: "cri-dockerd", want: "/var/lib/cri-dockerd root, "},
@@ -147,6 +148,9 @@ func TestStorageDirectories(t *testing.T) {
 			"1000/root/run/crio/exits/x": "", "1000/root/other/ro/x": "", "1000/root/remote/x": "", "1000/root/pins/netns/x": "",
 			"1000/fdinfo/3": "flags:\t" + tt.flags + "\n",
 		})
+		if strings.Contains(tt.mounts, "/run/netns ") {
+			evidencetest.WriteTree(t, procfs, map[string]string{"1000/root/run/netns/x": "", "1000/root/run/containerd/x": ""})
+		}
 		if tt.conmon != nil {
 			process(t, procfs, 1001, 1, "conmon", 'S', tt.conmon...)
 		}

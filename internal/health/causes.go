@@ -77,6 +77,8 @@ func (s *signals) provenByChain() string {
 	switch {
 	case shim != nil && shim.State != facts.LinkUnknown:
 		return ShimStuck
+	case runtime != nil && runtime.State == facts.LinkTraced: // one of its threads is enough
+		return RuntimeFrozen
 	case runtime != nil && runtime.State == facts.LinkPeer && s.waitsForPeer(c):
 		return RuntimeThreadStuck
 	case s.hopWaitsForPeer(c):

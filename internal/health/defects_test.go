@@ -78,6 +78,14 @@ func TestNext(t *testing.T) {
 				{Kind: facts.KindProcess, PID: 50, Name: "gdb", State: facts.LinkAsleep},
 			}}
 		}, RuntimeFrozen, "pid 50 (gdb) traces pid 812", "", ""},
+		"a debugger stops one thread of it": {func(f *facts.Facts) {
+			*f = hangingList()
+			f.Evidence.Process = old()
+			f.Evidence.Chain = &facts.Chain{At: t0, Links: []facts.Link{
+				{Kind: facts.KindCall, Name: facts.EveryCall}, {Kind: facts.KindRuntime, PID: 812, Name: "containerd", State: facts.LinkTraced},
+				{Kind: facts.KindProcess, PID: 50, Name: "gdb", State: facts.LinkAsleep},
+			}}
+		}, RuntimeFrozen, "pid 50 (gdb) traces pid 812", "threads", ""},
 		"a lock that another process holds is why it starts again and again": {func(f *facts.Facts) {
 			noConnection(f, facts.CauseRefused)
 			p := old()

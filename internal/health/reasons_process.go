@@ -35,7 +35,7 @@ func frozen(s *signals) lines {
 		return line("%s is traced by pid %d (%s): each of its system calls waits for the tracer",
 			p.ShortName(), p.TracerPID, p.Tracer)
 	}
-	return nil
+	return s.chainEvidence(RuntimeFrozen)
 }
 
 // slowedByTracer reports whether a tracer explains slow lists: it stops each system call.

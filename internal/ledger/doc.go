@@ -3,6 +3,6 @@
 // open, and killed processes that do not end. Each obligation has an age, kept by its identity. One
 // that is older than its limit is followed by internal/chain, and becomes a Finding.
 //
-// It samples with or without a hang, and it is cheap while nothing is owed: one dump of the unix
-// sockets, the descriptors of the runtime, and the process table that the sources of evidence read.
+// It samples with or without a hang, and it is cheap while nothing is owed: one dump each of the
+// unix and TCP sockets, the descriptors of the runtime, and the process table that the sources of evidence read.
 package ledger

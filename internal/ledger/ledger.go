@@ -44,6 +44,7 @@ const (
 const (
 	processTable         = "processes"
 	unixSockets          = "unix sockets"
+	tcpSockets           = "TCP sockets"
 	descriptorsOfRuntime = "descriptors"
 	descriptorsOfShims   = "descriptors of shims"
 	identitiesOfShims    = "identities of shims"

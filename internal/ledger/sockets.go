@@ -49,8 +49,13 @@ func (p *pass) sockets(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	tcp, err := proc.UnreadTCP(ctx)
+	p.unread.Add(tcpSockets, err)
+	for _, s := range tcp {
+		d.byInode[s.Peer] = proc.Socket{Inode: s.Peer} // a client has no name
+	}
 	owners := &owners{pass: p}
-	for _, s := range d.unread {
+	for _, s := range slices.Concat(d.unread, tcp) {
 		o := p.keepSocket(unreadBytes, s)
 		if o.waiter != 0 || p.isDue(o) {
 			p.resolveUnread(ctx, o, d.byInode[s.Peer], owners)

@@ -122,6 +122,8 @@ type FDInfo struct {
 	// Permits is true of a fanotify group that decides about accesses, and where that is
 	// not known.
 	Permits bool
+	// Faults is how many threads wait for a page from the holder of a userfaultfd.
+	Faults int
 	// Locks are the locks held through the descriptor.
 	Locks []Lock
 }
@@ -143,6 +145,7 @@ func ReadFDInfo(procfs string, pid, fd int) FDInfo {
 		Terminal:       number(b, "tty-index", 10, -1),
 		Inode:          value(b, "ino"),
 		Permits:        err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0,
+		Faults:         number(b, "pending", 10, 0),
 		Locks:          ParseLocks(b),
 	}
 }

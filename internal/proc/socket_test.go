@@ -2,11 +2,13 @@ package proc
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -139,6 +141,55 @@ func TestTCPOwner(t *testing.T) {
 		}
 		_ = l.Close()
 	}
+}
+
+// TestUnreadTCP: what a server does not read, before it accepts and after, and nothing that a client does not.
+func TestUnreadTCP(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", address)
+		must.Do(t, err)
+		client, err := net.Dial("tcp", l.Addr().String())
+		must.Do(t, err)
+		_, err = client.Write([]byte("abc"))
+		must.Do(t, err)
+		want := Socket{Kind: unix.SOCK_STREAM, State: Established, Name: l.Addr().String(), Inode: inodeOf(t, l.(*net.TCPListener)), Peer: inodeOf(t, client.(*net.TCPConn)), RQueue: 3}
+		check.Equal(t, unreadAt(t, want.Name), want, "not accepted")
+		server, err := l.Accept()
+		must.Do(t, err)
+		want.Inode = inodeOf(t, server.(*net.TCPConn))
+		check.Equal(t, unreadAt(t, want.Name), want, "not read")
+		_, err = io.ReadFull(server, make([]byte, 3))
+		must.Do(t, err)
+		_, err = server.Write([]byte("abc"))
+		must.Do(t, err)
+		check.Equal(t, unreadAt(t, want.Name), Socket{}, "read, and answered")
+		_ = server.Close()
+		_ = client.Close()
+		_ = l.Close()
+	}
+}
+
+// unreadAt returns the socket of UnreadTCP with a name, without its cookie.
+func unreadAt(t *testing.T, name string) (out Socket) {
+	t.Helper()
+	all, err := UnreadTCP(t.Context())
+	must.Do(t, err)
+	for _, s := range all {
+		if s.Name == name {
+			out = s
+			out.Cookie = 0
+		}
+	}
+	return out
+}
+
+func inodeOf(t *testing.T, c syscall.Conn) uint32 {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	must.Do(t, err)
+	var st unix.Stat_t
+	must.Do(t, raw.Control(func(fd uintptr) { must.Do(t, unix.Fstat(int(fd), &st)) }))
+	return uint32(st.Ino)
 }
 
 func addrPort(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }

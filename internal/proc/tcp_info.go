@@ -1,9 +1,11 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -26,8 +28,11 @@ type TCPSocket struct {
 	Inode         uint32
 	State         uint8
 	Local, Remote netip.AddrPort
-	// Unacked is how many bytes the other end has not acknowledged, those not sent yet included.
-	Unacked uint32
+	// Cookie never occurs again while the kernel runs.
+	Cookie uint64
+	// Unread is how many bytes this end has yet to read, Unacked how many the other end has not
+	// acknowledged, those not sent yet included.
+	Unread, Unacked uint32
 	// Retransmits is how often the oldest of them was sent again without an answer.
 	Retransmits int
 	// LastAck is how long ago the other end acknowledged anything.
@@ -37,36 +42,58 @@ type TCPSocket struct {
 // TCPTo returns the TCP sockets in one of the states of the mask whose other end has a port,
 // in the network namespace of this process.
 func TCPTo(ctx context.Context, port uint16, states uint32) ([]TCPSocket, error) {
-	var out []TCPSocket
-	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
-		found, err := tcpDump(ctx, family, port, states)
-		if err != nil {
-			return nil, err
+	all, err := tcpDump(ctx, port, states, 1<<(inetInfo-1))
+	return slices.DeleteFunc(all, func(s TCPSocket) bool { return s.Remote.Port() != port }), err
+}
+
+// UnreadTCP returns the sockets of servers, in the network namespace of this process, with bytes that they
+// do not read, and the inode of each one's client on this node as its peer. A connection that
+// is not accepted yet has its listener's inode.
+func UnreadTCP(ctx context.Context) ([]Socket, error) {
+	all, err := tcpDump(ctx, 0, 1<<Established|1<<Listening, 0)
+	if err != nil {
+		return nil, err
+	}
+	listeners := map[uint16]uint32{}
+	ends := map[[2]netip.AddrPort]uint32{}
+	for _, s := range all {
+		if s.State == Listening {
+			listeners[s.Local.Port()] = s.Inode
 		}
-		out = append(out, found...)
+		ends[[2]netip.AddrPort{s.Local, s.Remote}] = s.Inode
+	}
+	var out []Socket
+	for _, s := range all {
+		listener, serves := listeners[s.Local.Port()]
+		client := ends[[2]netip.AddrPort{s.Remote, s.Local}]
+		if s.State == Established && serves && s.Unread > 0 && client != 0 {
+			out = append(out, Socket{
+				Inode: cmp.Or(s.Inode, listener), Kind: unix.SOCK_STREAM, State: s.State, Cookie: s.Cookie,
+				Name: s.Local.String(), Peer: client, RQueue: s.Unread,
+			})
+		}
 	}
 	return out, nil
 }
 
-// tcpDump asks for the sockets of one address family.
-func tcpDump(ctx context.Context, family byte, port uint16, states uint32) ([]TCPSocket, error) {
-	request := make([]byte, tcpRequestLen)
-	request[0] = family
-	request[1] = unix.IPPROTO_TCP
-	request[2] = 1 << (inetInfo - 1)
-	binary.NativeEndian.PutUint32(request[4:], states)
-	binary.BigEndian.PutUint16(request[10:], port) // idiag_dport: the kernel leaves out all others
-	answers, err := sockDiag(ctx, netlink.Dump, request)
-	if err != nil {
-		return nil, err
-	}
-	var out []TCPSocket
-	for _, m := range answers {
-		s, err := parseTCP(m.Data)
+// tcpDump asks for sockets: those whose other end has a port, 0 for all, with extensions.
+func tcpDump(ctx context.Context, port uint16, states uint32, extensions byte) (out []TCPSocket, err error) {
+	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
+		request := make([]byte, tcpRequestLen)
+		request[0] = family
+		request[1] = unix.IPPROTO_TCP
+		request[2] = extensions
+		binary.NativeEndian.PutUint32(request[4:], states)
+		binary.BigEndian.PutUint16(request[10:], port) // idiag_dport: the kernel leaves out all others
+		answers, err := sockDiag(ctx, netlink.Dump, request)
 		if err != nil {
 			return nil, err
 		}
-		if s.Remote.Port() == port {
+		for _, m := range answers {
+			s, err := parseTCP(m.Data)
+			if err != nil {
+				return nil, err
+			}
 			out = append(out, s)
 		}
 	}
@@ -80,7 +107,8 @@ func parseTCP(b []byte) (TCPSocket, error) {
 	}
 	order := binary.NativeEndian
 	s := TCPSocket{
-		State: b[1], Inode: order.Uint32(b[68:]), Unacked: order.Uint32(b[60:]),
+		State: b[1], Inode: order.Uint32(b[68:]), Cookie: order.Uint64(b[44:]),
+		Unread: order.Uint32(b[56:]), Unacked: order.Uint32(b[60:]),
 		Local:  netip.AddrPortFrom(inetAddress(b[0], b[8:]), binary.BigEndian.Uint16(b[4:])),
 		Remote: netip.AddrPortFrom(inetAddress(b[0], b[24:]), binary.BigEndian.Uint16(b[6:])),
 	}

@@ -24,6 +24,7 @@ const (
 	Lease     Kind = "lease"     // a file lease to be given up
 	Agent     Kind = "agent"     // a fanotify listener to permit an access
 	Seccomp   Kind = "seccomp"   // the supervisor of a seccomp filter
+	Fault     Kind = "fault"     // the process that supplies the pages of its memory
 	Receiver  Kind = "receiver"  // the receiver of datagrams
 	Thaw      Kind = "thaw"      // a file system to be thawed
 	Semaphore Kind = "semaphore" // a lock that many parts of the kernel share, frozen file systems among them
@@ -63,6 +64,7 @@ var classes = []Class{
 	}},
 	{Kind: Agent, prefixes: []string{"fanotify_handle_event", "fanotify_get_response"}},
 	{Kind: Seccomp, prefixes: []string{"seccomp_do_user_notification"}},
+	{Kind: Fault, prefixes: []string{"handle_userfault"}},
 	{Kind: Receiver, prefixes: []string{"unix_wait_for_peer"}},
 	{Kind: Lease, prefixes: []string{"__break_lease"}},
 	{Kind: Lock, prefixes: []string{"locks_lock_", "flock_", "posix_lock_", "fcntl_", "do_lock_file_wait"}},

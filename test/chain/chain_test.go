@@ -103,6 +103,12 @@ var waits = []struct {
 		strings.Replace(connects, "SOCK_STREAM", "SOCK_DGRAM", 1) + `print "ready\n"; while (1) { syswrite(S,"x") }`}, state: facts.LinkUnread},
 	{name: "a full datagram socket that is not connected to", processes: []string{`socket(S,AF_UNIX,SOCK_DGRAM,0); bind(S,sockaddr_un($ARGV[0])) or die; ` + sleeps,
 		`socket(S,AF_UNIX,SOCK_DGRAM,0); print "ready\n"; while (1) { send(S,"x",0,sockaddr_un($ARGV[0])) }`}},
+	{name: "a copy to a FIFO that nobody reads", processes: []string{`open(A,'+<',$ARGV[0]); ` + sleeps,
+		fmt.Sprintf(`pipe(R,W); open(A,'>',$ARGV[0]) or die; print "ready\n"; while (1) { syswrite(W,"x"); syscall(%d,fileno(R),0,fileno(A),0,1,0) }`, unix.SYS_SPLICE)}, fifo: true},
+	{name: "a copy from a FIFO that nobody writes", processes: []string{`open(A,'+<',$ARGV[0]); ` + sleeps,
+		fmt.Sprintf(`pipe(R,W); open(A,'<',$ARGV[0]) or die; print "ready\n"; syscall(%d,fileno(A),0,fileno(W),0,1,0)`, unix.SYS_SPLICE)}, fifo: true},
+	{name: "a file sent to a TCP server that does not read", processes: []string{listensTCP + `accept(C,S); sleep 1000`, connectsTCP +
+		fmt.Sprintf(`open(A,'<',$^X); print "ready\n"; while (1) { sysseek(A,0,0); syscall(%d,fileno(S),fileno(A),0,1<<20) }`, unix.SYS_SENDFILE)}, state: facts.LinkUnread},
 	{name: "a semaphore", processes: []string{`my $s=semget(0,1,0600); print "ready\n"; semop($s,pack("s3",0,-1,0))`}},
 	{name: "a terminal that nobody reads", processes: []string{"go terminal", `print "ready\n"; open(A,'>',readlink($ARGV[0])) or die; while (1) { syswrite(A,"x" x 4096) }`}},
 	{name: "lease of a file", processes: []string{lease, `print "ready\n"; open(A,'>',$ARGV[0]); sleep 1000`}, file: true},
@@ -375,6 +381,14 @@ func TestSeccomp(t *testing.T) {
 	child := supervisor.Child(t)
 	child.Asleep(t)
 	want{pids: []int{child.PID, supervisor.PID}, state: facts.LinkAsleep}.check(t, walked(t, child.PID))
+}
+
+// TestFault: a thread waits for a page of its memory, which its child is to supply.
+func TestFault(t *testing.T) {
+	faulting := waiting.Program(t, "fault")
+	supplier := faulting.Child(t)
+	waiting.Eventually(t, func() bool { return len(walked(t, faulting.PID).Links) > 1 })
+	want{pids: []int{faulting.PID, supplier.PID}, state: facts.LinkAsleep}.check(t, walked(t, faulting.PID))
 }
 
 func TestHostile(t *testing.T) {

@@ -55,12 +55,16 @@ var obligations = []struct {
 	{name: "a stopped client", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, stops: true, later: time.Hour},
 	{name: "a server that does not accept", runtime: strings.Replace(connects, "[0]", "[1]", 1) + sleeps, peer: strings.Replace(listens, "[0]", "[1]", 1) + "sleep 1000",
 		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a stopped TCP server that has not accepted", runtime: connectsTCP + `syswrite(S,"x"); ` + sleeps, peer: listensTCP + "sleep 1000",
+		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a TCP server that does not read", runtime: connectsTCP + `syswrite(S,"x"); ` + sleeps, peer: listensTCP + "accept(C,S); sleep 1000",
+		later: 31 * time.Second, reason: "RuntimePeerStuck"},
 }
 
 func TestObligations(t *testing.T) {
 	for _, tt := range obligations {
 		t.Run(tt.name, func(t *testing.T) {
-			paths := []string{socketPath(t), socketPath(t)}
+			paths := []string{socketPath(t), socketPath(t), strconv.Itoa(freePort(t))}
 			b := book{pid: os.Getpid(), now: time.Now(), sockets: paths[:1]}
 			if tt.nri {
 				b.sockets = nil

@@ -99,6 +99,8 @@ func run(mode string, args []string) error {
 		return supervise()
 	case "plugin": // permits all requests of dockerd
 		return servePlugin(args[0])
+	case "fault": // touches memory whose pages a child is to supply
+		return fault()
 	case "inherit": // holds the listening socket of a process
 		return inherit(args[0])
 	}
@@ -204,6 +206,42 @@ func supervise() error {
 	ready()
 	time.Sleep(time.Hour)
 	return nil
+}
+
+// fault reads memory of a userfaultfd that a child has, too.
+func fault() error {
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	memory, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return err
+	}
+	handshake := [3]uint64{0xaa} // struct uffdio_api, struct uffdio_register
+	register := [4]uint64{uint64(uintptr(unsafe.Pointer(&memory[0]))), uint64(len(memory)), 1}
+	_, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, 0xc018aa3f, uintptr(unsafe.Pointer(&handshake)))
+	if errno != 0 {
+		return errno
+	}
+	_, _, errno = unix.Syscall(unix.SYS_IOCTL, fd, 0xc020aa00, uintptr(unsafe.Pointer(&register)))
+	if errno != 0 {
+		return errno
+	}
+	child := exec.Command("sleep", "1000")
+	child.ExtraFiles = []*os.File{os.NewFile(fd, "userfaultfd")}
+	child.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	runtime.LockOSThread()
+	if err := child.Start(); err != nil {
+		return err
+	}
+	ready()
+	var pipe [2]int // nobody else's: the call keeps it locked
+	err = unix.Pipe2(pipe[:], unix.O_CLOEXEC)
+	if err == nil {
+		_, err = unix.Write(pipe[1], memory) // Go's scheduler would interrupt a fault outside of a call
+	}
+	return err
 }
 
 // serveNothing mounts a FUSE file system and answers only the kernel's greeting; with
