@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,13 +94,27 @@ func (p *Process) EndFirst(t testing.TB) {
 func (p *Process) Stop(t testing.TB) {
 	t.Helper()
 	lab.Must(t, unix.Kill(p.PID, unix.SIGSTOP))
-	Eventually(t, func() bool { return strings.HasPrefix(State(p.PID), "T") })
+	Eventually(t, func() bool { return strings.HasPrefix(State(p.PID), "T") && !anyRuns(p.PID) })
+}
+
+// anyRuns reports whether a thread is neither stopped nor in D, which ends first.
+func anyRuns(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return slices.ContainsFunc(threads, func(file string) bool {
+		b, err := os.ReadFile(file)
+		return err == nil && !strings.ContainsRune("TtDZX", rune(afterName(b)[0]))
+	})
 }
 
 // State returns the state of a process and the fields behind it in /proc/PID/stat.
 func State(pid int) string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return strings.TrimSpace(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	return afterName(b)
+}
+
+// afterName returns the fields of a stat file behind the name: the state is the first.
+func afterName(stat []byte) string {
+	return strings.TrimSpace(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 }
 
 // Asleep waits until the process has done its work and sleeps.
