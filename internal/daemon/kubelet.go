@@ -128,5 +128,6 @@ func relistsByEvents(k *facts.KubeletProcess, e *facts.Evidence) (evented, known
 		return false, true
 	}
 	runtime := e.Process
-	return true, runtime == nil || runtime.Alive && !runtime.Start.After(k.Started.Add(sameStart))
+	streams := runtime == nil || runtime.Alive && !runtime.Start.After(k.Started.Add(sameStart))
+	return true, versionKnown && streams
 }

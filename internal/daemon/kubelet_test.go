@@ -119,8 +119,9 @@ func TestReliesOnEvents(t *testing.T) {
 		want    time.Duration // the threshold; 0: as it is
 		perhaps bool          // it may have stopped to
 	}{
-		"the runtime is older":      {&facts.Process{Alive: true, Start: started.Add(-time.Hour)}, "", relist.EventedThreshold, false},
-		"unknown":                   {nil, "v1.36.2", relist.EventedThreshold, false},
+		"the runtime is older":      {&facts.Process{Alive: true, Start: started.Add(-time.Hour)}, "v1.36.2", relist.EventedThreshold, false},
+		"an unknown runtime":        {nil, "v1.36.2", relist.EventedThreshold, false},
+		"an unknown version":        {&facts.Process{Alive: true, Start: started.Add(-time.Hour)}, "", relist.EventedThreshold, true},
 		"the runtime has restarted": {&facts.Process{Alive: true, Start: started.Add(time.Hour)}, "", relist.EventedThreshold, true},
 		"the runtime has ended":     {&facts.Process{Start: started.Add(-time.Hour)}, "v1.34.0", relist.EventedThreshold, true},
 		"a newer kubelet":           {nil, "v1.37.0", 0, false},

@@ -85,15 +85,18 @@ func (m *moment) missedRelist(missed window) time.Time {
 	return missed.earliest
 }
 
-// relistDue is when a kubelet that relies on events has certainly relisted again since lists are answered again; zero
-// where plegd's own relists, or the kubelet's metrics, show it.
+// relistDue is when a kubelet that relies on events has certainly relisted again since lists are answered again, by its
+// metrics if these show it; zero where plegd's own relists do.
 func (m *moment) relistDue() time.Time {
 	answered := m.f.Relist.AnsweredSince
-	if answered.IsZero() || !countedRelist(m.f).IsZero() {
-		return time.Time{}
-	}
 	period := m.f.Config.KubeletRelistPeriod
-	if period == 0 {
+	counted := countedRelist(m.f)
+	switch {
+	case answered.IsZero() || period == 0:
+		return time.Time{}
+	case counted.After(answered):
+		return counted
+	case !counted.IsZero():
 		return time.Time{}
 	}
 	return answered.Add(period + eventedSlack)

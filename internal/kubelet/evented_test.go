@@ -94,3 +94,34 @@ func TestMissedRelist(t *testing.T) {
 		}
 	}
 }
+
+// TestCountedAgain: once the metrics show a relist after the hang, the node is certainly Ready with the update after it.
+func TestCountedAgain(t *testing.T) {
+	const s = time.Second
+	const hung, relisted = 630 * s, 705 * s
+	var m Model
+	settled := time.Duration(0)
+	for now := time.Duration(0); now < 730*s; now += s {
+		f := factstest.Healthy(at(now))
+		f.Started, f.Version.Ended = ago(time.Hour), at(now)
+		f.Config.KubeletRelistPeriod, f.Config.RPCTimeout, f.Config.RelistThreshold = 300*s, 120*s, 600*s
+		f.Relist.AnsweredSince = ago(time.Hour)
+		switch {
+		case now > 0 && now < hung:
+			f.Relist.LastSeen, f.Modelled.LastSeen = t0, t0
+			f.Relist.InFlight = &facts.InFlight{Start: t0, Phase: facts.PhaseListContainers, PhaseStart: t0}
+		case now >= relisted+2*s:
+			f.Evidence.Kubelet = &facts.Kubelet{LastSeen: at(relisted)}
+			f.Relist.AnsweredSince = at(hung)
+		case now >= hung:
+			f.Relist.AnsweredSince = at(hung)
+		}
+		status, _ := m.Observe(&f, at(now), Observations{AttemptMade: true})
+		if now > relisted && settled == 0 && m.state == Ready && status.NotReadyBy.IsZero() {
+			settled = now
+		}
+	}
+	if settled < relisted+10*s || settled > relisted+13*s {
+		t.Errorf("certainly Ready %s after the relist", settled-relisted)
+	}
+}

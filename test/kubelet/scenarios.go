@@ -57,11 +57,12 @@ const (
 
 	// startUnknown is the time from a kubelet's start to its first relist, leaseUnknown the phases of its lease and of the
 	// node controller, statusUnknown those of its Status calls and metrics. Of a fault before plegd's start all is unknown
-	// up to the kubelet's threshold.
-	startUnknown  = 6 * time.Second
-	leaseUnknown  = 15 * time.Second
-	statusUnknown = 11 * time.Second
-	faultUnknown  = 3 * minute
+	// up to the kubelet's threshold. eventedUnknown lies between the thresholds of a kubelet that may rely on events or not.
+	eventedUnknown = 7 * time.Minute
+	startUnknown   = 6 * time.Second
+	leaseUnknown   = 15 * time.Second
+	statusUnknown  = 11 * time.Second
+	faultUnknown   = 3 * minute
 )
 
 var scenarios = []scenario{
@@ -161,7 +162,7 @@ var scenarios = []scenario{
 	// An estimate of the kubelet's relists alone makes no node NotReady, and ends with plegd's own lists.
 	changing("ListContainers takes 40 s once while pods change", "ListContainers=1*delay(40s)->off", order{Restart: 7}, 90*second),
 	changing("ListContainers takes 70 s while pods change", "ListContainers=delay(70s)", order{Restart: 3}, 240*second),
-	lasting("EventedPLEG, ListContainers hangs for 280 s", "ListContainers=hang", 280*second, scenario{loopSilent: true, evented: true, minor: true}),
+	lasting("EventedPLEG, ListContainers hangs for 280 s", "ListContainers=hang", 280*second, scenario{loopSilent: true, evented: true, minor: true, unknown: eventedUnknown}),
 	lasting("Status fails every second time", "Status="+strings.Repeat("1*error(Unknown: m)->1*off->", 40)+"off", 120*second,
 		scenario{metrics: true, statusRule: true, loopSilent: true, predicted: 22 * second, unknown: statusUnknown}),
 	{
@@ -194,11 +195,11 @@ var scenarios = []scenario{
 		},
 	},
 	changing("ListContainers takes 70 s while pods end", "ListContainers=delay(70s)", order{End: 3}, 240*second),
-	failing("EventedPLEG, ListContainers hangs", "ListContainers=hang", 600*second, scenario{loopSilent: true, evented: true, unknown: startUnknown}),
+	failing("EventedPLEG, ListContainers hangs", "ListContainers=hang", 600*second, scenario{loopSilent: true, evented: true, unknown: eventedUnknown}),
 	failing("EventedPLEG and metrics, ListContainers hangs", "ListContainers=hang", 600*second,
 		scenario{loopSilent: true, evented: true, metrics: true, minor: true, unknown: startUnknown}),
 	{
-		name: "EventedPLEG, the runtime is restarted, ListContainers hangs", evented: true, loopSilent: true, unknown: 7 * minute, length: 280 * second,
+		name: "EventedPLEG, the runtime is restarted, ListContainers hangs", evented: true, loopSilent: true, unknown: eventedUnknown, length: 280 * second,
 		run: func(l *lane) {
 			l.simulated.Restart()
 			lab.Eventually(l, minute, "all is well", l.well)
