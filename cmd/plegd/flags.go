@@ -42,22 +42,23 @@ func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) e
 	return err
 }
 
-// flagError adds the allowed values to pflag's error about a wrong value.
+// flagError puts pflag's error about a wrong value as the flag, the value, and what would be right.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
 		return err
 	}
+	flag := invalid.GetFlag()
 	want := map[string]string{
 		"duration": "a duration such as 500ms, 1s or 3m",
 		"int":      "a whole number",
 		"float64":  "a fraction, 0 to 1, such as 0.01",
 		"bool":     "true or false",
-	}[invalid.GetFlag().Value.Type()]
-	if want != "" {
-		return fmt.Errorf("%w: want %s", err, want)
+	}[flag.Value.Type()]
+	if want == "" {
+		return fmt.Errorf("--%s: %q: %w", flag.Name, invalid.GetValue(), errors.Unwrap(invalid))
 	}
-	return err
+	return fmt.Errorf("--%s: %q: want %s", flag.Name, invalid.GetValue(), want)
 }
 
 // choice is the value of a flag that takes one of a few words.

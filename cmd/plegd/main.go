@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -52,6 +53,9 @@ func main() {
 	allowTimerSlack(os.Args)
 	// plegd's verdict reports what gRPC would log.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
+	// A crash ends plegd by a signal: Go's exit status of it is 2, the one with which systemd does not
+	// restart plegd.
+	debug.SetTraceback("crash")
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -73,7 +73,7 @@ func (n *node) isLimited() {
 	n.t.Helper()
 	n.is("by the unit", map[string]string{
 		"MemoryMax": "268435456", "CPUQuotaPerSecUSec": "1s", "TasksMax": "128", "LimitNOFILE": "4096", "OOMScoreAdjust": "-900",
-		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "cap_sys_ptrace", "ProtectSystem": "strict",
+		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "cap_sys_ptrace cap_syslog", "ProtectSystem": "strict",
 	})
 	for want, files := range map[string][]string{"268435456": {"memory.max", "memory.limit_in_bytes"}, "128": {"pids.max"}} {
 		if got, err := n.CgroupValue(plegdUnit, files...); err != nil || got != want {
@@ -137,8 +137,11 @@ func TestRestarts(t *testing.T) {
 		}
 		return nil
 	})
-	n.Run("kill", "-STOP", pid)
-	n.awaitRestart(pid)
+	for _, signal := range []string{"-ABRT", "-STOP"} { // as a crash ends plegd, and as systemd's watchdog does
+		pid := n.Property(plegdUnit, "MainPID")
+		n.Run("kill", signal, pid)
+		n.awaitRestart(pid)
+	}
 }
 
 // TestBoot starts plegd in one transaction with a containerd that never becomes ready, as
