@@ -32,6 +32,9 @@ func TestPairs(t *testing.T) {
 			if w.leftOut(t) != "" || f.leftOut(t) != "" {
 				continue
 			}
+			if name == "SIGTERM" && warning == "descriptors nearly used up" {
+				continue // its stop waits for the clients that use them
+			}
 			t.Run(f.test()+" beside "+w.test(), func(t *testing.T) {
 				t.Parallel()
 				pair := &fault{name: name + ", beside: " + warning, want: f.want, goal: f.goal}
