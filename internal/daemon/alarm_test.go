@@ -25,6 +25,8 @@ func TestAlarming(t *testing.T) {
 		"lists of ten times the median":    {f: facts.Facts{Relist: lists(80 * time.Millisecond)}},
 		"lists that stand for a moment":    {f: facts.Facts{Relist: lists(250 * time.Millisecond)}, want: true},
 		"the first lists, which take long": {f: facts.Facts{Relist: facts.Relist{Lists: []time.Duration{time.Second}}}},
+		"a socket of old at the path":      {f: facts.Facts{Evidence: facts.Evidence{Hop: facts.Hop{Queue: &facts.Queue{Listening: true, ListeningSince: now.Add(-time.Minute)}}}}},
+		"another socket at the path":       {f: facts.Facts{Evidence: facts.Evidence{Hop: facts.Hop{Queue: &facts.Queue{Listening: true, ListeningSince: now.Add(-time.Second)}}}}, want: true},
 		"a relist has failed":              {f: facts.Facts{Relist: facts.Relist{Failures: 1}}, want: true},
 	} {
 		check.Equal(t, alarming(&tt.f, now), tt.want, "%s", name)

@@ -22,7 +22,7 @@ const (
 	stopCounts = time.Second
 	// alertFor is the time for which the alert lasts after its last cause.
 	alertFor = 5 * time.Second
-	// reconnectCounts is how long a new connection to the runtime asks for an alert: until the next
+	// reconnectCounts is how long a new connection to the runtime, or a new socket at its path, asks for an alert: until the next
 	// judgement in the steady state.
 	reconnectCounts = 1500 * time.Millisecond
 	// stumble is the time from which lists that take three times the median ask for an alert.
@@ -239,7 +239,7 @@ func alarming(f *facts.Facts, t time.Time) bool {
 	if reconnected(&f.Dial, t) || stumbled(&f.Relist) {
 		return true
 	}
-	return callUnanswered(f, t) || processAlarms(f.Evidence.Process, t) || queueAlarms(f.Evidence.Queue)
+	return callUnanswered(f, t) || processAlarms(f.Evidence.Process, t) || queueAlarms(f.Evidence.Queue, t)
 }
 
 // reconnected reports whether the connection to the runtime was made just before t: it may have
@@ -272,8 +272,10 @@ func processAlarms(p *facts.Process, t time.Time) bool {
 	return p != nil && (!p.Alive || t.Sub(p.StoppedAt) <= stopCounts)
 }
 
-func queueAlarms(q *facts.Queue) bool {
-	return q != nil && (q.Length > 0 || !q.Listening)
+// queueAlarms reports whether connections wait, or another socket has just come to the path: no call on
+// the held connection shows that.
+func queueAlarms(q *facts.Queue, t time.Time) bool {
+	return q != nil && (q.Length > 0 || !q.Listening || t.Sub(q.ListeningSince) <= reconnectCounts)
 }
 
 // logVerdict logs each change of verdict once. It reports whether it has changed.
