@@ -184,6 +184,7 @@ func (t *thread) awaitsThaw() bool {
 // asleep follows a thread that sleeps on a descriptor, a lock or a child, or in another call.
 func (f *waiting) asleep(ctx context.Context, t thread) {
 	switch t.call.Number {
+	case -1: // it ran when the call was read
 	case unix.SYS_READ, unix.SYS_READV, unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, unix.SYS_PREAD64:
 		f.descriptorWait(ctx, t, false)
 	case unix.SYS_WRITE, unix.SYS_WRITEV, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG, unix.SYS_PWRITE64:
@@ -204,7 +205,7 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 }
 
 // otherCall adds a thread that sleeps in a system call which names nothing that can be followed,
-// such as semop(2), or in none: more than that the process waits is not known.
+// such as semop(2): more than that the process waits is not known.
 func (f *waiting) otherCall(t thread) {
 	switch {
 	case t.call.Idle != "":
