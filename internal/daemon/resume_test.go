@@ -151,6 +151,13 @@ func TestEventedKubelet(t *testing.T) {
 			if fails > 0 && (late < 16*time.Second || late > 18*time.Second) {
 				t.Fatalf("%s into the hang NotReady is predicted until %s after the rule fails", d, late)
 			}
+			threshold := "threshold is 10m0s"
+			if d < 3*time.Minute {
+				threshold = "threshold is 3m0s"
+			}
+			if d < 3*time.Minute || d > 200*time.Second {
+				check.Contains(t, v.KubeletMessage, threshold, "%s into the hang", d)
+			}
 			early := *v.NotReadyIn - max(0, 3*time.Minute-d) // a newer kubelet's
 			if fails > 0 && (early > time.Second || early < -2*time.Second) {
 				t.Fatalf("%s into the hang NotReady is predicted from %s after a newer kubelet's rule fails", d, early)

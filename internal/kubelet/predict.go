@@ -72,9 +72,9 @@ func (m *moment) nextMessage(status *facts.NodeStatus, fails time.Time) string {
 		return silentMessage
 	}
 	f := *m.f
-	if early := f.Config.EarliestThreshold; early > 0 && status.NotReadyFrom.Before(fails) {
+	if m.failsEarly(status, fails) {
 		fails = status.NotReadyFrom
-		f.Config.RelistThreshold = early
+		f.Config.RelistThreshold = f.Config.EarliestThreshold
 	}
 	if status.NotReadyBy.Before(fails) { // the kubelet has relisted before plegd did
 		earlier := fails.Sub(status.NotReadyFrom)
@@ -90,6 +90,15 @@ func (m *moment) nextMessage(status *facts.NodeStatus, fails time.Time) string {
 	later := *m
 	later.f = &f
 	return Apply(later.factsAt(t), t).Message
+}
+
+// failsEarly reports whether the update in the window may be by the earliest threshold: one that has long passed has
+// been written already, or is not that of this kubelet.
+func (m *moment) failsEarly(status *facts.NodeStatus, fails time.Time) bool {
+	c := &m.f.Config
+	_, longest := c.StatusPeriod()
+	written := lastSeen(m.f).Add(c.EarliestThreshold + longest + writerSlack)
+	return c.EarliestThreshold > 0 && status.NotReadyFrom.Before(fails) && m.t.Before(written)
 }
 
 // left is the time from now to t, at least 0.
