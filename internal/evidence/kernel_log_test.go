@@ -81,7 +81,7 @@ func TestKernelLog(t *testing.T) {
 	}
 }
 
-// TestKernelLogUnread: a denied log is reported; one that is not there is none; pids of another namespace prove nothing.
+// TestKernelLogUnread: a log that is not there is none; pids of another namespace prove nothing.
 func TestKernelLogUnread(t *testing.T) {
 	k := &kernelLog{path: filepath.Join(t.TempDir(), "kmsg"), present: func() []subject { return nil }, unread: proc.Unread{}}
 	if _, err := k.gather(t.Context()); err != ErrNoData || len(k.unread) != 0 { //nolint:errorlint // the error itself
