@@ -1,0 +1,49 @@
+package ledger
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// identity tells obligations apart over passes and restarts of plegd.
+type identity struct {
+	kind kind
+	id   uint64 // a socket's cookie, a pipe's inode, a process's start
+	pid  int    // of a process, else 0
+}
+
+// String is the key of Ages.
+func (id identity) String() string { return fmt.Sprintf("%s %d %d", id.kind, id.id, id.pid) }
+
+// kind is the kind of an obligation.
+type kind string
+
+const (
+	unreadBytes kind = "bytes"   // a peer does not read
+	unaccepted  kind = "accept"  // a peer does not accept
+	openPipe    kind = "pipe"    // a stranger keeps a pipe open that the runtime reads
+	killed      kind = "process" // a killed process does not end
+	lostPod     kind = "lost"    // a shim lives whose pod the runtime has ceased to list
+	busyPath    kind = "busy"    // a path is in use that the runtime is to remove
+)
+
+// obligation is something that is owed.
+type obligation struct {
+	identity
+
+	begun    time.Time
+	known    bool      // it was there in the first pass: it may be so by design
+	due      time.Time // when it is looked up whose it is
+	amount   uint32    // bytes or connections
+	waiter   int       // the process of the runtime's, or a shim, to which it is owed; 0 while not known
+	debtor   int       // the process that owes it; 0 while not known
+	socket   proc.Socket
+	name     string // of the socket or pipe
+	evidence string // how the waiter waits
+	explorer *chain.Explorer
+	lost     facts.Link // the shim of a lost pod
+}
