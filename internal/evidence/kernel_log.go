@@ -6,7 +6,6 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -207,7 +206,8 @@ func (k *kernelLog) remember() {
 	}
 }
 
-// prove adds the kills of the subjects. That of a process which has not been seen may be of one that is found later.
+// prove adds the kills of the subjects. The kill of any other process stays unproven: that process may become known
+// later.
 func (k *kernelLog) prove() {
 	if !k.hasNodePIDs {
 		k.unproven = nil
@@ -230,32 +230,3 @@ func (k *kernelLog) prove() {
 
 // keepLast returns the last n of a list.
 func keepLast[T any](list []T, n int) []T { return slices.Delete(list, 0, max(0, len(list)-n)) }
-
-// disksOf returns the block devices that carry a file system, as the kernel names them: its own, by number or by the
-// mount's source, the disk that this is a part of, and those below a mapped device.
-func disksOf(sysfs string, m proc.Mount) []string {
-	name, isPath := strings.CutPrefix(m.Source, "/dev/") // of a file system with several devices, which has a number of its own
-	link, err := proc.Link(filepath.Join(sysfs, "dev/block", m.Device))
-	switch {
-	case err == nil:
-		name = filepath.Base(link)
-	case !isPath || strings.Contains(name, "/"):
-		return nil
-	}
-	const maxDisks = 8
-	out := []string{name}
-	for i := 0; i < len(out) && len(out) < maxDisks; i++ {
-		link, err := proc.Link(filepath.Join(sysfs, "class/block", out[i]))
-		parent := filepath.Base(filepath.Dir(link))
-		if err == nil && parent != "block" {
-			out = append(out, parent)
-		}
-		below, err := filepath.Glob(filepath.Join(sysfs, "class/block", out[i], "slaves/*"))
-		if err == nil {
-			for _, path := range below[:min(len(below), maxDisks)] {
-				out = append(out, filepath.Base(path))
-			}
-		}
-	}
-	return out
-}

@@ -94,31 +94,3 @@ func TestKernelLogUnread(t *testing.T) {
 		t.Errorf("in another pid namespace: %+v", k.messages)
 	}
 }
-
-// TestDisksOf: a partition is carried by its disk too, a mapped device by what is below it.
-func TestDisksOf(t *testing.T) {
-	sysfs := t.TempDir()
-	link := func(path, target string) {
-		t.Helper()
-		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(sysfs, path)), 0o755))
-		must.Do(t, os.Symlink(target, filepath.Join(sysfs, path)))
-	}
-	link("dev/block/254:0", "../../devices/virtual/block/dm-0")
-	link("class/block/dm-0", "../../devices/virtual/block/dm-0")
-	link("devices/virtual/block/dm-0/slaves/sda2", "../../../../pci/block/sda/sda2")
-	link("class/block/sda2", "../../devices/pci/block/sda/sda2")
-	link("class/block/sda", "../../devices/pci/block/sda")
-	for _, tt := range []struct {
-		mount proc.Mount
-		want  []string
-	}{
-		{proc.Mount{Device: "254:0", Source: "/dev/mapper/vg-root"}, []string{"dm-0", "sda2", "sda"}},
-		{proc.Mount{Device: "0:40", Source: "/dev/sda2"}, []string{"sda2", "sda"}}, // btrfs
-		{proc.Mount{Device: "0:40", Source: "tmpfs"}, nil},
-		{proc.Mount{Device: "0:41", Source: "/dev/mapper/vg-root"}, nil},
-	} {
-		if got := disksOf(sysfs, tt.mount); !slices.Equal(got, tt.want) {
-			t.Errorf("%+v: %q, want %q", tt.mount, got, tt.want)
-		}
-	}
-}

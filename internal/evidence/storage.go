@@ -196,8 +196,10 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 	m, _ := proc.MountOf(mounts, dir)
 	namespace, err := proc.MountNamespace(s.procfs, pid)
 	s.searchUnread.Add("mount namespaces", err)
+	device := blockDevice(s.sysfs, m.Device)
+	disks := disksOf(s.sysfs, device, m.Source)
 	d := storageDir{
-		FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type, Disks: disksOf(s.sysfs, m)},
+		FileSystem: facts.FileSystem{Directory: dir, Use: use, Device: m.Source, Type: m.Type, Disks: disks},
 		pid:        pid,
 		namespace:  namespace,
 		mount:      mountKey(m),
@@ -208,10 +210,18 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 			d.ReadOnly = true
 		}
 	}
-	device, _ := proc.Link(filepath.Join(s.sysfs, "dev/block", m.Device)) // "" of a file system without one
-	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", filepath.Base(device))
+	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", device)
 	d.errors = s.files.Number(d.ext4, "errors_count")
 	return d
+}
+
+// blockDevice returns the kernel's name of the block device with a number, "" for a file system without one.
+func blockDevice(sysfs, number string) string {
+	link, err := proc.Link(filepath.Join(sysfs, "dev/block", number))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(link)
 }
 
 // stat asks about the file system, as the process sees it.

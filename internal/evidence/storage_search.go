@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -188,4 +189,41 @@ func (w *writer) add(dir, use string) {
 	if !proc.Gone(err) && (err != nil || f.Bytes > 0) {
 		w.dirs = append(w.dirs, d)
 	}
+}
+
+// disksOf returns the block devices that carry a file system, as the kernel names them: its own, the disk that this
+// is a part of, and those below a mapped device.
+func disksOf(sysfs, device, source string) []string {
+	if device == "" {
+		device = oneOfSeveral(source)
+	}
+	if device == "" {
+		return nil
+	}
+	const maxDisks = 8
+	out := []string{device}
+	for i := 0; i < len(out) && len(out) < maxDisks; i++ {
+		link, err := proc.Link(filepath.Join(sysfs, "class/block", out[i]))
+		parent := filepath.Base(filepath.Dir(link))
+		if err == nil && parent != "block" {
+			out = append(out, parent)
+		}
+		below, err := filepath.Glob(filepath.Join(sysfs, "class/block", out[i], "slaves/*"))
+		if err == nil {
+			for _, path := range below[:min(len(below), maxDisks)] {
+				out = append(out, filepath.Base(path))
+			}
+		}
+	}
+	return out
+}
+
+// oneOfSeveral returns the block device that a mount's source names, "" for none: a file system with several devices
+// has a number of its own, to which no device belongs.
+func oneOfSeveral(source string) string {
+	name, isPath := strings.CutPrefix(source, "/dev/")
+	if !isPath || strings.Contains(name, "/") {
+		return ""
+	}
+	return name
 }

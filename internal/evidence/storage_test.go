@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,4 +224,32 @@ func namespace(t *testing.T, procfs string, pid int, name string) {
 	dir := filepath.Join(procfs, fmt.Sprint(pid), "ns")
 	must.Do(t, os.MkdirAll(dir, 0o755))
 	must.Do(t, os.Symlink(name, filepath.Join(dir, "mnt")))
+}
+
+// TestDisksOf: its disk carries a partition too, and a mapped device has others below it.
+func TestDisksOf(t *testing.T) {
+	sysfs := t.TempDir()
+	link := func(path, target string) {
+		t.Helper()
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(sysfs, path)), 0o755))
+		must.Do(t, os.Symlink(target, filepath.Join(sysfs, path)))
+	}
+	link("dev/block/254:0", "../../devices/virtual/block/dm-0")
+	link("class/block/dm-0", "../../devices/virtual/block/dm-0")
+	link("devices/virtual/block/dm-0/slaves/sda2", "../../../../pci/block/sda/sda2")
+	link("class/block/sda2", "../../devices/pci/block/sda/sda2")
+	link("class/block/sda", "../../devices/pci/block/sda")
+	for _, tt := range []struct {
+		mount proc.Mount
+		want  []string
+	}{
+		{proc.Mount{Device: "254:0", Source: "/dev/mapper/vg-root"}, []string{"dm-0", "sda2", "sda"}},
+		{proc.Mount{Device: "0:40", Source: "/dev/sda2"}, []string{"sda2", "sda"}}, // btrfs
+		{proc.Mount{Device: "0:40", Source: "tmpfs"}, nil},
+		{proc.Mount{Device: "0:41", Source: "/dev/mapper/vg-root"}, nil},
+	} {
+		if got := disksOf(sysfs, blockDevice(sysfs, tt.mount.Device), tt.mount.Source); !slices.Equal(got, tt.want) {
+			t.Errorf("%+v: %q, want %q", tt.mount, got, tt.want)
+		}
+	}
 }
