@@ -189,16 +189,8 @@ func TestStacksOffer(t *testing.T) {
 		exe := filepath.Join(t.TempDir(), tt.program)
 		must.Do(t, os.WriteFile(exe, text, 0o755))
 		cmd := exec.Command(exe, "-c", tt.script+"echo ready; read end")
-		_, err := cmd.StdinPipe()
-		must.Do(t, err)
-		out, err := cmd.StdoutPipe()
-		must.Do(t, err)
-		must.Do(t, cmd.Start())
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		})
-		_, err = io.ReadFull(out, make([]byte, len("ready")))
+		_, out := must.Start(t, cmd)
+		_, err := io.ReadFull(out, make([]byte, len("ready")))
 		must.Do(t, err)
 		c := &stacksCommand{signal: tt.given}
 		hint := c.signalHint(t.Context(), &stacks.Reader{Table: proc.NewTable("/proc")}, cmd.Process.Pid)

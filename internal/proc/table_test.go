@@ -198,7 +198,7 @@ func TestIdentify(t *testing.T) {
 			}
 			cmd := exec.Command("cat")
 			cmd.SysProcAttr = tt.attr
-			in, out := startEcho(t, cmd)
+			in, out := must.Start(t, cmd)
 			// The first byte comes back once the new program runs: before that it has no arguments.
 			if _, err := in.Write([]byte{1}); err != nil {
 				t.Fatal(err)
@@ -215,19 +215,4 @@ func TestIdentify(t *testing.T) {
 	if _, err := table.Identify(t.Context(), 1<<30); OutcomeOf(err) != Absent {
 		t.Errorf("a process that has ended: %v", err)
 	}
-}
-
-// startEcho starts a program that echoes its input, and ends it with the test.
-func startEcho(t *testing.T, cmd *exec.Cmd) (io.Writer, io.Reader) {
-	t.Helper()
-	in, err := cmd.StdinPipe()
-	must.Do(t, err)
-	out, err := cmd.StdoutPipe()
-	must.Do(t, err)
-	must.Do(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return in, out
 }

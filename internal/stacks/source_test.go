@@ -70,13 +70,7 @@ func start(t *testing.T, name, socket string) (pid int, dir string) {
 		socket = filepath.Join(dir, socket)
 	}
 	cmd.Env = []string{"PLEGD_TEST_RUNTIME=" + socket, "TMPDIR=" + dir}
-	out, err := cmd.StdoutPipe()
-	must.Do(t, err)
-	must.Do(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	_, out := must.Start(t, cmd)
 	ready := make([]byte, len("ready"))
 	_, err = io.ReadFull(out, ready)
 	must.Do(t, err)

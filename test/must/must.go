@@ -3,7 +3,9 @@ package must
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +19,21 @@ func Do(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Start starts a program with its input and output, and kills it when the test ends.
+func Start(t testing.TB, cmd *exec.Cmd) (in io.Writer, out io.Reader) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	Do(t, err)
+	out, err = cmd.StdoutPipe()
+	Do(t, err)
+	Do(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return in, out
 }
 
 // Eventually waits until a condition holds, and ends the test where it does not within limit.
