@@ -9,7 +9,7 @@ import (
 	"github.com/plegd/plegd/test/must"
 )
 
-// TestUnitDenies: what the unit is said to deny it denies. What it grants, and needs, is
+// TestUnitDenies: the unit denies all that its comments say. The rights that it grants, and needs, are
 // TestUnitPrivileges'.
 func TestUnitDenies(t *testing.T) {
 	unit, err := os.ReadFile("plegd.service")

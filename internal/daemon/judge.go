@@ -22,8 +22,8 @@ const (
 	stopCounts = time.Second
 	// alertFor is the time for which the alert lasts after its last cause.
 	alertFor = 5 * time.Second
-	// reconnectCounts is how long a new connection to the runtime, or a new socket at its path, asks for an alert: until the next
-	// judgement in the steady state.
+	// reconnectCounts is how long a new connection to the runtime, or a new socket at its path, asks
+	// for an alert: until the next judgement in the steady state.
 	reconnectCounts = 1500 * time.Millisecond
 	// stumble is the time from which lists that take three times the median ask for an alert.
 	stumble = 200 * time.Millisecond

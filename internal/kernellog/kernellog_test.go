@@ -67,7 +67,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestNext: overwritten records are reported and reading goes on; an interrupted read is made again.
+// TestNext: overwritten records are reported, then reading continues; an interrupted read is made again.
 func TestNext(t *testing.T) {
 	answers := []error{unix.EPIPE, unix.EINTR, nil, unix.EAGAIN, unix.EIO}
 	l := &Log{record: make([]byte, 10), read: func(_ int, p []byte) (int, error) {

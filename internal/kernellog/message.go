@@ -27,8 +27,8 @@ var limitLine = regexp.MustCompile(`^oom-kill:constraint=(?:CONSTRAINT_MEMCG,.*?
 // killLine is of Linux 5 and 6, or of 3.10 and 4. The comm, which its process sets, follows the pid.
 var killLine = regexp.MustCompile(`^((?:Memory cgroup out of memory: |Out of memory(?: \([a-z_]+\))?: )?Killed process (\d+) \((.*)\)),? (?:UID \d+, )?total-vm:`)
 
-// hungLine has the comm before the thread's id. A comm is of at most 15 bytes, each escaped where it is not printable: it
-// has no room for what follows the id, and the name of a file in the report of a crash is too late in the line.
+// hungLine has the comm before the thread's id. A comm has at most 15 bytes, each escaped where it is not printable: too
+// few for the text behind the id. The name of a file in the report of a crash comes too late in the line.
 var hungLine = regexp.MustCompile(`^(INFO: task (?:[^\\]|\\x[0-9a-f]{2}){0,15}:(\d+) blocked (?:in I/O wait )?for more than \d+ seconds)\.`)
 
 // diskLines are errors of a block device, whose name is the second group, or of a file system on it.
@@ -42,8 +42,8 @@ var diskLines = []*regexp.Regexp{
 	regexp.MustCompile(`^(BTRFS:? (?:error|info|critical) \(device ([^\s:)]+)(?::? state \w+)?\)(?:: forced readonly| in [^:]*:\d+: errno=-\d+))`),
 }
 
-// Parse returns what a record reports; ok is false for one that is not the kernel's, and for any other text.
-// The kernel escapes what is not printable.
+// Parse returns the message of a record; ok is false for a record that is not the kernel's, and for any other text.
+// The kernel escapes unprintable bytes.
 func Parse(record []byte) (m Message, ok bool) {
 	line, _, _ := bytes.Cut(record, []byte("\n")) // the rest are properties of the device
 	head, text, _ := bytes.Cut(line, []byte(";"))
