@@ -17,7 +17,7 @@ import (
 
 const (
 	maxThreads = 2000 // of one process
-	maxFDs     = 4096
+	maxFDs     = 4096 // and of entries of a cgroup
 )
 
 // Involved returns the processes that a diagnosis is about: those of the wait chain,
@@ -100,12 +100,6 @@ func describe(table *proc.Table, pid int) []byte {
 	return b.Bytes()
 }
 
-// list returns at most limit paths that match a pattern.
-func list(pattern string, limit int) []string {
-	paths, _ := filepath.Glob(pattern) // the pattern is valid
-	return paths[:min(len(paths), limit)]
-}
-
 // read returns the content of a file, or why it cannot be read. It does not wait for one that
 // blocks.
 func read(table *proc.Table, dir, name string) string {
@@ -122,7 +116,7 @@ func cgroupFiles(tree proc.CgroupTree, paths proc.Cgroups) []byte {
 	seen := map[string]bool{}
 	for _, controller := range []string{"memory", "cpu", "pids", "io", "freezer"} {
 		for dir := range tree.Up(paths, controller) {
-			for _, name := range list(filepath.Join(dir, "*.*"), maxFDs) {
+			for _, name := range filesOf(dir) {
 				content, err := proc.Read(name, maxFileBytes)
 				if err == nil && len(content) > 0 && !seen[name] && !strings.Contains(name, "numa_stat") {
 					fmt.Fprintf(&b, "== %s\n%s\n", name, content)
@@ -132,4 +126,15 @@ func cgroupFiles(tree proc.CgroupTree, paths proc.Cgroups) []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// filesOf returns the paths of a cgroup's files: their names have a dot.
+func filesOf(dir string) (out []string) {
+	names, _ := proc.Names(dir, maxFDs) // as many as can be read
+	for _, name := range names {
+		if strings.Contains(name, ".") {
+			out = append(out, filepath.Join(dir, name))
+		}
+	}
+	return out
 }

@@ -208,12 +208,8 @@ func disksOf(sysfs, device, source string) []string {
 		if err == nil && parent != "block" {
 			out = append(out, parent)
 		}
-		below, err := filepath.Glob(filepath.Join(sysfs, "class/block", out[i], "slaves/*"))
-		if err == nil {
-			for _, path := range below[:min(len(below), maxDisks)] {
-				out = append(out, filepath.Base(path))
-			}
-		}
+		below, _ := proc.Names(filepath.Join(sysfs, "class/block", out[i], "slaves"), maxDisks) // of a part there is no such directory
+		out = append(out, below...)
 	}
 	return out
 }

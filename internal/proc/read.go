@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -159,24 +160,47 @@ func Numbers(dir string, limit int) ([]int, error) {
 	return numbersOf(d, limit)
 }
 
+// Names lists the entries of a directory, sorted. It reads no more than limit entries: the error is
+// TooLarge where there are more, beside those that were read.
+func Names(dir string, limit int) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, failed(dir, err)
+	}
+	defer func() { _ = d.Close() }() // only read from
+	var out []string
+	err = eachName(d, limit, func(name string) { out = append(out, name) })
+	out = out[:min(len(out), limit)]
+	slices.Sort(out)
+	return out, err
+}
+
 // numbersOf lists the numbers of an open directory, of which it reads one entry more than limit at most.
 func numbersOf(d *os.File, limit int) ([]int, error) {
 	var out []int
+	err := eachName(d, limit, func(name string) {
+		if n, err := strconv.Atoi(name); err == nil && n >= 0 {
+			out = append(out, n)
+		}
+	})
+	return out[:min(len(out), limit)], err
+}
+
+// eachName visits the entries of an open directory, one more than limit at most.
+func eachName(d *os.File, limit int, visit func(name string)) error {
 	for seen := 0; seen <= limit; {
 		names, err := d.Readdirnames(min(limit+1-seen, 1024))
 		seen += len(names)
 		for _, name := range names {
-			if n, err := strconv.Atoi(name); err == nil && n >= 0 {
-				out = append(out, n)
-			}
+			visit(name)
 		}
 		if len(names) > 0 {
 			continue
 		}
 		if errors.Is(err, io.EOF) {
-			return out, nil
+			return nil
 		}
-		return out, failed(d.Name(), err)
+		return failed(d.Name(), err)
 	}
-	return out[:min(len(out), limit)], &ReadError{Path: d.Name(), Outcome: TooLarge, Limit: fmt.Sprintf("%d entries", limit)}
+	return &ReadError{Path: d.Name(), Outcome: TooLarge, Limit: fmt.Sprintf("%d entries", limit)}
 }

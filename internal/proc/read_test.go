@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,6 +68,10 @@ func TestNumbers(t *testing.T) {
 		if len(got) != min(limit, 300) || OutcomeOf(err) != outcome || len(rest) != max(0, 300-limit-1) {
 			t.Errorf("limit %d: %d entries, %v; %d left", limit, len(got), err, len(rest))
 		}
+	}
+	names, err := Names(dir, 299)
+	if len(names) != 299 || !slices.IsSorted(names) || OutcomeOf(err) != TooLarge {
+		t.Errorf("%d names, %v", len(names), err)
 	}
 	if _, err := Numbers(filepath.Join(dir, "none"), 1); OutcomeOf(err) != Absent {
 		t.Errorf("no directory: %v", err)
