@@ -2,13 +2,18 @@ package health_test
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
 )
+
+// duration is the value of a threshold that is a time.
+var duration = regexp.MustCompile(`^[\d.]+[hmsµ][\d.hmsµ]*$`)
 
 // TestThresholds: a page has the numbers of its reason, and each number is of a reason.
 func TestThresholds(t *testing.T) {
@@ -17,6 +22,10 @@ func TestThresholds(t *testing.T) {
 		for i, n := range r.Thresholds {
 			if i == 0 {
 				table.WriteString("\n|Threshold|Value|Source|\n|---|---|---|\n")
+			}
+			_, err := time.ParseDuration(n.Value)
+			if err != nil && duration.MatchString(n.Value) {
+				t.Errorf("%s: %q: %v", r.ID, n.Value, err)
 			}
 			table.WriteString("|" + n.What + "|" + n.Value + "|" + n.Source + "|\n")
 		}

@@ -29,7 +29,7 @@ func valueText(value any) string {
 	switch v := value.(type) {
 	case time.Duration:
 		text := v.String()
-		if v >= time.Minute {
+		if strings.HasSuffix(text, "m0s") {
 			text = strings.TrimSuffix(text, "0s")
 		}
 		return text

@@ -82,6 +82,37 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// questions are those of newcomers: the answer is one link away from README.
+var questions = []struct{ question, link, answer string }{
+	{"how is a node silenced?", "docs/day-two.md#maintenance-and-silence", "amtool silence add node="},
+	{"how is the alert tested?", "docs/day-two.md#test-the-page", "plegd drill "},
+	{"how is it rolled back?", "docs/day-two.md#upgrade-and-roll-back", "helm rollback "},
+	{"how does kubeadm install it?", "docs/platforms.md", "| kubeadm | `--set kubeletMetrics.servingCertificate="},
+	{"where is an image?", "docs/platforms.md", "Publish an image first"},
+	{"which ports are open?", "docs/platforms.md", "Prometheus scrapes port 20290"},
+	{"which token and role does it have?", "docs/install.md#kubernetes", "`nodes/metrics`"},
+	{"which alerts of kube-prometheus report the same?", "docs/install.md#prometheus-and-alertmanager", "`KubeNodeNotReady`"},
+	{"what does it cost?", "docs/accuracy.md#costs", "plegd / plain client"},
+	{"does a restart of the runtime help?", "docs/troubleshooting.md#3-before-you-restart-anything", "A restart destroys the evidence"},
+}
+
+// TestQuestions follows the link of each question from README to its section.
+func TestQuestions(t *testing.T) {
+	texts := pages(t)
+	for _, q := range questions {
+		check.Contains(t, texts["README.md"], "]("+q.link+")", "%s", q.question)
+		page, fragment, _ := strings.Cut(q.link, "#")
+		section := texts[page]
+		for _, m := range heading.FindAllStringSubmatchIndex(section, -1) {
+			if fragment != "" && anchor(section[m[2]:m[3]]) == fragment {
+				section, _, _ = strings.Cut(section[m[3]:], "\n## ")
+				break
+			}
+		}
+		check.Contains(t, section, q.answer, "%s: %s", q.question, q.link)
+	}
+}
+
 // TestTargets finds the make targets of every page and workflow in the Makefile.
 func TestTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
