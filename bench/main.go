@@ -15,7 +15,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -177,12 +176,8 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // resident is the resident set of a process, in MiB.
 func resident(pid int) float64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // 0 if the process is gone
-	for line := range strings.Lines(string(text)) {
-		if kb, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			n, _ := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(kb), "kB")), 64)
-			return n / 1024
-		}
-	}
-	return 0
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid)) // 0 if the process is gone
+	var size, pages int
+	_, _ = fmt.Sscan(string(text), &size, &pages)
+	return float64(pages*os.Getpagesize()) / (1 << 20)
 }

@@ -28,20 +28,8 @@ import (
 	"github.com/plegd/plegd/test/must"
 )
 
-// need skips the test where a program is not installed; in CI it must be.
-func need(t *testing.T, name string) {
-	t.Helper()
-	if _, err := exec.LookPath(name); err == nil {
-		return
-	}
-	if ci := os.Getenv("CI"); ci != "" && ci != "false" && ci != "0" {
-		t.Fatalf("%s is not installed; see test/e2e/install-deps.sh", name)
-	}
-	t.Skipf("SKIPPED: %s is not installed; see test/e2e/install-deps.sh", name)
-}
-
 func TestRoutes(t *testing.T) {
-	need(t, "amtool")
+	must.Programs(t, "amtool")
 	for labels, receiver := range map[string]string{
 		"alertname=PLEGUnhealthy severity=critical":      "on-call",
 		"alertname=PLEGReasonCritical severity=critical": "on-call",
@@ -261,7 +249,7 @@ func post(t *testing.T, base string, alerts []alert) {
 // in the title, for each receiver; a cordoned node is none, and kube-prometheus adds none. The message of
 // an end names what has ended, and neither a time nor a step.
 func TestMessages(t *testing.T) {
-	need(t, "prometheus-alertmanager")
+	must.Programs(t, "prometheus-alertmanager")
 	b := &inbox{sent: map[string][]string{}}
 	base := startAlertmanager(t, b)
 	sent, inhibited := faults(t)

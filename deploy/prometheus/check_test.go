@@ -16,7 +16,7 @@ import (
 // addresses and nodes that come out. Debian's promtool is built without Kubernetes: two nodes
 // stand in the place of the cluster, as the discovery hands them to the relabelling.
 func TestConfigurations(t *testing.T) {
-	need(t, "promtool")
+	must.Programs(t, "promtool")
 	for file, c := range map[string]struct {
 		replace []string // pairs
 		want    []string

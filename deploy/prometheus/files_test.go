@@ -55,18 +55,6 @@ func run(dir, name string, args ...string) error {
 	return nil
 }
 
-// need skips the test where a checker is not installed; in CI it must be.
-func need(t *testing.T, name string) {
-	t.Helper()
-	if _, err := exec.LookPath(name); err == nil {
-		return
-	}
-	if ci := os.Getenv("CI"); ci != "" && ci != "false" && ci != "0" {
-		t.Fatalf("%s is not installed; see test/e2e/install-deps.sh", name)
-	}
-	t.Skipf("SKIPPED: %s is not installed; see test/e2e/install-deps.sh", name)
-}
-
 func rules(t *testing.T, name string) []rule {
 	t.Helper()
 	var f ruleFile
@@ -79,7 +67,7 @@ func rules(t *testing.T, name string) []rule {
 }
 
 func TestRules(t *testing.T) {
-	need(t, "promtool")
+	must.Programs(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "rules", alertRules, recordingRules},
 		{"test", "rules", "plegd.rules.test.yml"}, {"test", "rules", "plegd.quiet.test.yml"},
@@ -94,7 +82,7 @@ func TestRules(t *testing.T) {
 // TestDrill has Prometheus raise the alerts of every reason in each of its severities: they are what
 // plegd drill posts, but for the marks of a drill.
 func TestDrill(t *testing.T) {
-	need(t, "promtool")
+	must.Programs(t, "promtool")
 	var text strings.Builder
 	text.WriteString("rule_files: [plegd.rules.yml, plegd.recording.yml]\nevaluation_interval: 1m\ntests:\n")
 	raised := map[string]int{}

@@ -51,9 +51,7 @@ func TestStatusConditions(t *testing.T) {
 			c, _ := clientOf(t, rt, Options{})
 			got, err := c.Status(t.Context())
 			must.Do(t, err)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Same(t, got, tt.want, "conditions")
 		})
 	}
 }

@@ -75,9 +75,7 @@ func TestCgroupLayouts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := gatherCgroup(t, cgroupOf(t, tt.sysfs, tt.cgroups))
-			if diff := cmp.Diff(tt.want, *got, cmpopts.IgnoreFields(facts.Cgroup{}, "At", "FrozenAt")); diff != "" {
-				t.Error(diff)
-			}
+			check.Same(t, *got, tt.want, "cgroup", cmpopts.IgnoreFields(facts.Cgroup{}, "At", "FrozenAt"))
 		})
 	}
 }
@@ -292,9 +290,7 @@ func TestCgroupMemoryV2(t *testing.T) {
 		{Path: runtimeCgroup, Usage: 104882176, High: 104857600},
 		{Path: slice, Usage: 314572800, Max: 314572800},
 	}
-	if diff := cmp.Diff(want, set(1000, 10, 5000)); diff != "" {
-		t.Errorf("nothing to compare with: %s", diff)
-	}
+	check.Same(t, set(1000, 10, 5000), want, "with nothing to compare with")
 	want[0].HighEvents, want[1].MaxEvents, want[1].OOMKills = 21, 4, 2
 	withoutRefaults := cmpopts.IgnoreFields(facts.MemoryLimit{}, "Refaults")
 	got := set(1021, 14, 5900)
@@ -352,9 +348,7 @@ func TestCgroupMemoryV1(t *testing.T) {
 	}
 	set(2450, 0)
 	want := []facts.MemoryLimit{{Path: slice, Usage: 10182656, Max: 10186752, MaxEvents: 277, OOM: true}}
-	if diff := cmp.Diff(want, set(2727, 1)); diff != "" {
-		t.Error(diff)
-	}
+	check.Same(t, set(2727, 1), want, "memory limits")
 }
 
 // TestCgroupPressure: the runtime's own, on v2 and beside v1; that of the root is
@@ -371,9 +365,7 @@ func TestCgroupPressure(t *testing.T) {
 				dir + "/cpu.pressure": fmt.Sprintf(pressure, "12.50", "0.00"), dir + "/memory.pressure": fmt.Sprintf(pressure, "98.02", "91.44"),
 			})
 		}
-		if diff := cmp.Diff(want, gatherCgroup(t, cgroupOf(t, sysfs, tt.cgroups)).Pressure); diff != "" {
-			t.Errorf("%s: %s", tt.name, diff)
-		}
+		check.Same(t, gatherCgroup(t, cgroupOf(t, sysfs, tt.cgroups)).Pressure, want, tt.name)
 		if p := gatherCgroup(t, cgroupOf(t, sysfs, "3:cpu:P\n0::/\n")).Pressure; p != nil {
 			t.Errorf("%s: %+v of the root", tt.name, p)
 		}

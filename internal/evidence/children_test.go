@@ -78,14 +78,10 @@ func TestChildrenFixture(t *testing.T) {
 		{PID: 3013, Comm: "bridge", State: "D", Since: v.At.Add(65*time.Second - fixtureUp)},
 		{PID: 3003, Comm: "runc", State: "S", Since: v.At.Add(70*time.Second - fixtureUp)},
 	}
-	if diff := cmp.Diff(old, v.Old, cmpopts.EquateApproxTime(time.Second)); diff != "" {
-		t.Errorf("old: %s", diff)
-	}
+	check.Same(t, v.Old, old, "old", cmpopts.EquateApproxTime(time.Second))
 	// The same once more: since when stays.
 	again := gatherChildren(t, w)
-	if diff := cmp.Diff(stuck, again.Stuck, byPID); diff != "" {
-		t.Errorf("stuck, a second time: %s", diff)
-	}
+	check.Same(t, again.Stuck, stuck, "stuck, a second time", byPID)
 	if none := gatherChildren(t, childrenOf("testdata/proc", "testdata/cgroup_v1", 2000)); none.Old != nil || none.Shims != 5 { // one is the child of another process
 		t.Errorf("%+v of a runtime without children", none)
 	}

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/kernellog"
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
 )
@@ -76,9 +75,7 @@ func TestKernelLog(t *testing.T) {
 	if len(known) != 3 || len(k.subjects) != 3 {
 		t.Errorf("before the process is known: %+v; subjects: %+v", known, k.subjects)
 	}
-	if diff := gocmp.Diff(want, got.Messages); diff != "" {
-		t.Error(diff)
-	}
+	check.Same(t, got.Messages, want, "messages")
 }
 
 // TestKernelLogUnread: a log that is not there is none; pids of another namespace prove nothing.

@@ -52,9 +52,7 @@ func (l *listening) connects(peer int) {
 func (l *listening) holds(pid int, inode uint64) {
 	l.t.Helper()
 	dir := filepath.Join(l.root, strconv.Itoa(pid), "fd")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Symlink("socket:["+strconv.FormatUint(inode, 10)+"]", filepath.Join(dir, strconv.FormatUint(inode, 10)))); err != nil {
-		l.t.Fatal(err)
-	}
+	must.Do(l.t, errors.Join(os.MkdirAll(dir, 0o755), os.Symlink("socket:["+strconv.FormatUint(inode, 10)+"]", filepath.Join(dir, strconv.FormatUint(inode, 10)))))
 }
 
 // do takes steps: socket and peer change, hold has a process hold a socket, end ends one, and
@@ -76,9 +74,7 @@ func (l *listening) do(name, steps string) {
 			_, _ = fmt.Sscan(step, &what, &n, &inode)
 			l.holds(n, uint64(inode))
 		case "end":
-			if err := os.RemoveAll(filepath.Join(l.root, strconv.Itoa(n))); err != nil {
-				l.t.Fatal(err)
-			}
+			must.Do(l.t, os.RemoveAll(filepath.Join(l.root, strconv.Itoa(n))))
 		case "want":
 			l.want(n)
 		default:

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -64,9 +63,7 @@ func TestProcessFixture(t *testing.T) {
 	p.up = func() time.Duration { return 60 * time.Second } // 5000 ticks are 50 s
 	v := gatherProcess(t, p)
 	want := map[string]int{"S": 3, "D": 1, "T": 2, "other": 1}
-	if diff := cmp.Diff(want, v.Threads); diff != "" {
-		t.Error(diff)
-	}
+	check.Same(t, v.Threads, want, "threads")
 	if v.PID != 1000 || v.Comm != "containerd" || !v.Alive || v.MaxFDs != 1048576 || v.HardFDs != 1048576 || v.OpenFDs != -1 || v.At.Sub(v.Start) != 10*time.Second {
 		t.Errorf("%+v", v)
 	}
@@ -258,17 +255,13 @@ func TestProcessSuccessor(t *testing.T) {
 		t.Errorf("%+v, want one restart", again)
 	}
 	// One that ends before it is read is a start as well, and one with its arguments in its mounts.
-	if err := os.RemoveAll(filepath.Join(root, "5007")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(filepath.Join(root, "5007")))
 	evidencetest.WriteTree(t, root, map[string]string{"5010/stat": evidencetest.StatLine(5010, "containerd", 'S', 1, 100_090), "5010/cgroup": cgroup})
 	if v := gatherProcess(t, p); v.Alive || v.RestartsTotal != 2 || len(v.Restarts) != 2 {
 		t.Errorf("%+v, want another start, of a process that has ended", v)
 	}
 	for _, pid := range []string{"5006", "5008", "5010"} {
-		if err := os.RemoveAll(filepath.Join(root, pid)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(filepath.Join(root, pid)))
 	}
 	p.args = []string{"/usr/bin/containerd", "--config", "/c"}
 	p.place.mounts = "mnt:[8]"

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -23,6 +22,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/plegd/plegd/internal/fakeruntime"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/leaktest"
 	"github.com/plegd/plegd/test/must"
 )
@@ -169,12 +169,8 @@ func TestAnswerIsWhatTheMarshallerWrites(t *testing.T) {
 		sortSandboxes(gotS.Items)
 		sortContainers(wantC)
 		sortContainers(gotC.Containers)
-		if d := gocmp.Diff(wantS, gotS.Items, protocmp.Transform()); d != "" {
-			t.Error(d)
-		}
-		if d := gocmp.Diff(wantC, gotC.Containers, protocmp.Transform()); d != "" {
-			t.Error(d)
-		}
+		check.Same(t, gotS.Items, wantS, "sandboxes", protocmp.Transform())
+		check.Same(t, gotC.Containers, wantC, "containers", protocmp.Transform())
 	}
 	check()
 	rt.ExitContainer(pods[0].ContainerIDs[0], 1, "")

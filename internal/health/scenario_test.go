@@ -13,7 +13,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/facts/factstest"
+	"github.com/plegd/plegd/test/factstest"
 	"github.com/plegd/plegd/test/must"
 )
 

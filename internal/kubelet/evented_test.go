@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/facts/factstest"
+	"github.com/plegd/plegd/test/factstest"
 )
 
 // TestKubeletRelisted bounds the last relist of a kubelet that relists each 300 s, before plegd's last one at t0.

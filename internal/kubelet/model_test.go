@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/facts/factstest"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/kubelet"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/factstest"
 )
 
 // silentMessage is the message of a condition that the node controller has written.

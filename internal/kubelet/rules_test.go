@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/facts/factstest"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/factstest"
 )
 
 // at returns the time d after t0, ago the time d before it.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/facts/factstest"
+	"github.com/plegd/plegd/test/factstest"
 )
 
 var states = []State{Unobserved, Ready, Falling, NotReady, Unsettled, Silent, Unknown}

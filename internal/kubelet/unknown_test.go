@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
-	"github.com/plegd/plegd/internal/facts/factstest"
+	"github.com/plegd/plegd/test/factstest"
 )
 
 // TestRulesBeforePlegd bounds when the rules fail of a kubelet that has run for longer than plegd, which began 20 s ago.

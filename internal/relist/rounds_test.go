@@ -13,10 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // both are the loop and the obvious kubelet on one runtime.
@@ -123,9 +122,7 @@ func randomHistory(t *testing.T, seed uint64) {
 	defer b.mu.Unlock()
 	slices.Sort(b.k.settled)
 	slices.Sort(b.settled)
-	if diff := cmp.Diff(b.k.settled, b.settled); diff != "" {
-		t.Errorf("pods settled by the kubelet (-) and the loop (+): %s", diff)
-	}
+	check.Same(t, b.settled, b.k.settled, "pods settled by the kubelet (-) and the loop (+)")
 }
 
 // changePods adds a pod, removes one, or changes the state of one.

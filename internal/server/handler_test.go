@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/incident"
 	"github.com/plegd/plegd/internal/view"
@@ -96,9 +94,7 @@ func TestStatusDocument(t *testing.T) {
 			t.Fatalf("%s: %v, more %v", name, err, dec.More())
 		}
 		want.Node = ""
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s comes back differently (-want +got):\n%s", name, diff)
-		}
+		check.Same(t, got, want, name+" comes back")
 	}
 	text := body(viewtest.Starting())
 	for _, unknown := range []string{`"last_seen"`, `"not_ready_in_seconds"`, `"runtime_ready"`, `"queue"`, `"process"`, "0001-01-01"} {
@@ -128,9 +124,7 @@ func TestIncidentExamples(t *testing.T) {
 	viewtest.Golden(t, viewtest.DocsDir+"api/incident.json", answer(h, one).Body.String())
 	again, err := incident.Decode(answer(h, one).Body.Bytes())
 	must.Do(t, err)
-	if diff := cmp.Diff(viewtest.Incident(), again); diff != "" {
-		t.Errorf("it comes back differently (-want +got):\n%s", diff)
-	}
+	check.Same(t, again, viewtest.Incident(), "an incident comes back")
 }
 
 func TestIncidentAnswers(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/check"
@@ -114,9 +112,7 @@ func TestPlot(t *testing.T) {
 		}
 		check.Equal(t, b.State, bins[i].State, "the verdict of bin %d", i)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Same(t, got, want, "bars")
 	if want := "11 relists ended, 1 of them failed; the slowest took 1m11s; one is under way for 1m11s"; p.Summary != want {
 		t.Errorf("the summary is %q, want %q", p.Summary, want)
 	}
@@ -230,9 +226,7 @@ func TestStepsRepeatNoNext(t *testing.T) {
 		"`kill -CONT 13` if it was stopped. Ending it ends its pod.", "`kill -CONT 13`.", "`ps -p 13`, then `kill -CONT 13`.", "Call the owner.",
 	}, "`kill -CONT 13` continues it.")
 	want := []string{"Ending it ends its pod.", "`ps -p 13`, then `kill -CONT 13`.", "Call the owner."}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	check.Same(t, got, want, "steps")
 }
 
 // TestParts: only what can be run is a command.

@@ -229,7 +229,7 @@ func TestChildren(t *testing.T) {
 
 	parent = waiting.Perl(t, `if (!($p=fork)) { exit } `+sleeps)
 	child = parent.Child(t).PID
-	waiting.Eventually(t, func() bool { return strings.HasPrefix(waiting.State(child), "Z") })
+	waiting.Eventually(t, func() bool { return strings.HasPrefix(lab.State(child), "Z") })
 	want{pids: []int{child, parent.Asleep(t).PID}, state: facts.LinkAsleep}.check(t, walked(t, child))
 
 	dir := filepath.Dir(socketPath(t))

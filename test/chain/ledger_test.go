@@ -160,7 +160,7 @@ func TestPipesOfStrangers(t *testing.T) {
 			waiting.Eventually(t, func() bool {
 				content, _ := os.ReadFile(file)
 				pid, _ = strconv.Atoi(strings.TrimSpace(string(content)))
-				return pid != 0 && (pid == cmd.Process.Pid || strings.HasPrefix(waiting.State(cmd.Process.Pid), "Z"))
+				return pid != 0 && (pid == cmd.Process.Pid || strings.HasPrefix(lab.State(cmd.Process.Pid), "Z"))
 			})
 			t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGKILL) })
 			if !tt.own {

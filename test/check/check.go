@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Equal reports whether got equals want.
@@ -25,6 +27,14 @@ func Contains(t testing.TB, got, part, format string, args ...any) bool {
 	}
 	t.Errorf("%s: %q is not in %s", fmt.Sprintf(format, args...), part, text(got))
 	return false
+}
+
+// Same compares values that == cannot compare.
+func Same(t testing.TB, got, want any, what string, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
 }
 
 // NoError reports whether err is nil.

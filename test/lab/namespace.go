@@ -151,27 +151,13 @@ func (ns *Namespace) Launch(c NamespaceCommand) (inner int, end *Exit, err error
 // outerPid finds the child of a namespace's first process that has a pid
 // inside, and returns the pid it has here.
 func outerPid(initPid, inner int) (int, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/status")
-	if err != nil {
-		return 0, err
-	}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		var pids, parent string
-		for line := range strings.Lines(string(b)) {
-			switch key, value, _ := strings.Cut(line, ":"); key {
-			case "NSpid":
-				pids = strings.TrimSpace(value)
-			case "PPid":
-				parent = strings.TrimSpace(value)
-			}
-		}
-		fields := strings.Fields(pids)
-		if parent == strconv.Itoa(initPid) && len(fields) > 1 && fields[len(fields)-1] == strconv.Itoa(inner) {
-			return strconv.Atoi(filepath.Base(filepath.Dir(f)))
+	for _, child := range Children(initPid) {
+		status, _ := os.ReadFile(filepath.Join("/proc", child, "status")) // it may have ended meanwhile
+		_, rest, _ := strings.Cut(string(status), "\nNSpid:")
+		line, _, _ := strings.Cut(rest, "\n")
+		pids := strings.Fields(line)
+		if len(pids) > 1 && pids[len(pids)-1] == strconv.Itoa(inner) {
+			return strconv.Atoi(child)
 		}
 	}
 	return 0, fmt.Errorf("no process has pid %d in the namespace of %d", inner, initPid)

@@ -113,18 +113,23 @@ func (n *Node) Listen(address string) net.Listener {
 // Client returns an HTTP client whose connections are made in the node's own
 // network. A request may take so long; 0: any time.
 func (n *Node) Client(timeout time.Duration) *http.Client {
-	transport := &http.Transport{
+	transport := TransportIn(n.ns.Pid())
+	n.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Timeout: timeout, Transport: transport}
+}
+
+// TransportIn makes its connections in the network of a process.
+func TransportIn(pid int) *http.Transport {
+	return &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a node of the tests' own
 		DialContext: func(_ context.Context, network, address string) (conn net.Conn, err error) {
-			inner := n.InNetwork(func() error {
+			inner := InNetwork(pid, func() error {
 				conn, err = net.DialTimeout(network, address, DialLimit)
 				return err
 			})
 			return conn, inner
 		},
 	}
-	n.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Timeout: timeout, Transport: transport}
 }
 
 const (

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -186,16 +185,25 @@ func StartRead(t testing.TB, cmd *exec.Cmd, read func(io.Reader)) {
 	})
 }
 
-// processState returns the state letter of a process, "" when it is gone.
-func processState(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
+// State returns the state of a process and the fields behind it in /proc/PID/stat, "" when it is gone.
+func State(pid int) string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return AfterName(b)
+}
+
+// Children returns the children of all threads of a process.
+func Children(pid int) (pids []string) {
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, task := range tasks {
+		b, _ := os.ReadFile(task) // a thread may just have ended
+		pids = append(pids, strings.Fields(string(b))...)
 	}
-	// The command's name stands in parentheses and may hold any of them.
-	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')'):]), " ")
-	state, _, _ := strings.Cut(rest, " ")
-	return state
+	return pids
+}
+
+// AfterName returns the fields of a stat file behind the name, which may hold parentheses: the state is the first.
+func AfterName(stat []byte) string {
+	return strings.TrimSpace(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 }
 
 // StartLimit is how long a runtime may take until it answers.
@@ -228,24 +236,10 @@ func LimitFiles(t testing.TB, pid int, soft uint64) (undo func()) {
 // StopInTurn stops a process and continues it after each half of period, and returns what
 // ends that.
 func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
-	t.Helper()
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
-			time.Sleep(period / 2)
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-			select {
-			case <-stop:
-				return
-			case <-time.After(period / 2):
-			}
-		}
-	}()
-	return sync.OnceFunc(func() {
-		close(stop)
-		<-ended
+	return Every(t, period, func() {
+		_ = syscall.Kill(pid, syscall.SIGSTOP)
+		time.Sleep(period / 2)
+		_ = syscall.Kill(pid, syscall.SIGCONT)
 	})
 }
 
@@ -257,7 +251,7 @@ func Freeze(t testing.TB, pid int) {
 		t.Fatalf("lab: stop process %d: %v", pid, err)
 	}
 	Eventually(t, 5*time.Second, "the process is stopped", func() error {
-		if state := processState(pid); state != "T" {
+		if state := State(pid); !strings.HasPrefix(state, "T") {
 			return fmt.Errorf("process %d is in state %q", pid, state)
 		}
 		return nil

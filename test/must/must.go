@@ -22,7 +22,7 @@ func Do(t testing.TB, err error) {
 }
 
 // Start starts a program with its input and output, and kills it when the test ends.
-func Start(t testing.TB, cmd *exec.Cmd) (in io.Writer, out io.Reader) {
+func Start(t testing.TB, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
 	t.Helper()
 	in, err := cmd.StdinPipe()
 	Do(t, err)

@@ -51,26 +51,28 @@ func Write(dir string, c *Case) error {
 
 // ReadAll returns the cases in dir in the order of the table.
 func ReadAll(dir string) ([]*Case, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		return nil, err
-	}
-	var all []*Case
+	all, err := ReadFiles[Case](filepath.Join(dir, "*.json"))
+	slices.SortFunc(all, func(a, b *Case) int {
+		return cmp.Or(cmp.Compare(a.Place, b.Place), strings.Compare(a.Name, b.Name), strings.Compare(a.Runtime, b.Runtime))
+	})
+	return all, err
+}
+
+// ReadFiles decodes the JSON files whose paths match a pattern.
+func ReadFiles[T any](pattern string) (all []*T, err error) {
+	paths, err := filepath.Glob(pattern)
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
-		c := &Case{}
-		if err := json.Unmarshal(b, c); err != nil {
+		v := new(T)
+		if err := json.Unmarshal(b, v); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
-		all = append(all, c)
+		all = append(all, v)
 	}
-	slices.SortFunc(all, func(a, b *Case) int {
-		return cmp.Or(cmp.Compare(a.Place, b.Place), strings.Compare(a.Name, b.Name), strings.Compare(a.Runtime, b.Runtime))
-	})
-	return all, nil
+	return all, err
 }
 
 // Table is the Markdown of the cases.

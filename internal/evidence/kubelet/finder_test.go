@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -42,17 +41,13 @@ func newFixture(t *testing.T) *fixture {
 
 func (n *fixture) mkdir(path string) {
 	n.t.Helper()
-	if err := os.MkdirAll(n.root+path, 0o755); err != nil {
-		n.t.Fatal(err)
-	}
+	must.Do(n.t, os.MkdirAll(n.root+path, 0o755))
 }
 
 func (n *fixture) file(path, content string) {
 	n.t.Helper()
 	n.mkdir(filepath.Dir(path))
-	if err := os.WriteFile(n.root+path, []byte(content), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
+	must.Do(n.t, os.WriteFile(n.root+path, []byte(content), 0o600))
 }
 
 func (n *fixture) process(comm string, args ...string) {
@@ -75,9 +70,7 @@ func (n *fixture) socket(path string) {
 	n.t.Helper()
 	n.mkdir(filepath.Dir(path))
 	l, err := net.Listen("unix", n.root+path)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	must.Do(n.t, err)
 	n.t.Cleanup(func() { _ = l.Close() })
 }
 
@@ -135,9 +128,7 @@ func TestFinderAsksTheKubelet(t *testing.T) {
 			}
 			n.socket("/run/containerd/containerd.sock")
 			got, asked := n.find("/run/containerd/containerd.sock")
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			check.Same(t, got, tt.want, "found")
 			if len(asked) > 0 {
 				t.Errorf("asked %v whether they serve, though the place was named", asked)
 			}
@@ -213,9 +204,7 @@ func TestFinderKubeletStuck(t *testing.T) {
 	args, err := os.ReadFile(cmdline)
 	must.Do(t, err)
 	must.Do(t, os.Remove(cmdline))
-	if err := unix.Mkfifo(cmdline, 0o600); err != nil { // a read of it blocks until somebody writes
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(cmdline, 0o600)) // a read of it blocks until somebody writes
 	f := &Finder{ProcFS: n.root + "/proc", Root: n.root, Serves: func(context.Context, string) bool { return true }}
 	for range 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

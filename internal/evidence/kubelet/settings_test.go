@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -45,9 +46,7 @@ func TestSettings(t *testing.T) {
 			facts.SettingNodeStatusPeriod: "/etc/k/d/25/a.conf", facts.SettingRequestTimeout: "/etc/k/config.yaml",
 		},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("settings (-want +got):\n%s", diff)
-	}
+	check.Same(t, got, want, "settings")
 	empty := settingsReader{root: t.TempDir()}
 	if none := empty.read(t.Context(), 0, "", nil); none.Problem != "" || len(none.From) != 0 {
 		t.Errorf("without a file: %+v", none)

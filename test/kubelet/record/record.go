@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/plegd/plegd/test/results"
 )
 
 // Recording is one run of one scenario.
@@ -114,27 +116,12 @@ func (r *Recording) Save(dir string) error {
 
 // Load reads all recordings of a directory, by scenario, version and run.
 func Load(dir string) ([]*Recording, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*-run*.json"))
-	if err != nil {
-		return nil, err
-	}
-	if len(files) == 0 {
-		return nil, errors.New("no recordings in " + dir + ": make e2e-kubelet makes them")
-	}
-	var all []*Recording
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		var r Recording
-		if err := json.Unmarshal(b, &r); err != nil {
-			return nil, fmt.Errorf("%s: %w", f, err)
-		}
-		all = append(all, &r)
+	all, err := results.ReadFiles[Recording](filepath.Join(dir, "*-run*.json"))
+	if err == nil && len(all) == 0 {
+		err = errors.New("no recordings in " + dir + ": make e2e-kubelet makes them")
 	}
 	slices.SortFunc(all, func(a, b *Recording) int {
 		return cmp.Or(a.Place-b.Place, cmp.Compare(b.Kubelet, a.Kubelet), a.Run-b.Run)
 	})
-	return all, nil
+	return all, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -199,18 +200,15 @@ func (r *CRI) AtOnce(lanes, n int, f func(int)) {
 
 func atOnce(lanes, n int, f func(int)) {
 	var next atomic.Int64
-	done := make(chan struct{})
+	var all sync.WaitGroup
 	for range lanes {
-		go func() {
-			defer func() { done <- struct{}{} }()
+		all.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				f(i)
 			}
-		}()
+		})
 	}
-	for range lanes {
-		<-done
-	}
+	all.Wait()
 }
 
 func (p *Pod) labels() map[string]string {

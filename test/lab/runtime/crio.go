@@ -3,6 +3,7 @@
 package runtime
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -41,7 +42,8 @@ func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 		lab.Must(t, os.Mkdir(filepath.Join(dir, sub), 0o755))
 	}
 	wrapper := filepath.Join(dir, "runc")
-	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, lab.LookPath(t, "conmon"), filepath.Join(filepath.Dir(program), "pinns"), wrapper)
+	pinns := filepath.Join(filepath.Dir(program), "pinns")
+	settings := fmt.Sprintf(crioTOML, dir, c.Socket, PauseImage, lab.LookPath(t, "conmon"), pinns, wrapper, crioRunRoot)
 	for path, text := range map[string]string{
 		config:                                settings,
 		filepath.Join(dir, "policy.json"):     `{"default":[{"type":"insecureAcceptAnything"}]}`,
@@ -89,75 +91,21 @@ func (c *Containerd) loadIntoStorage(dir string) {
 const crioRunRoot = "/run/lab-storage"
 
 // crioTOML keeps everything of CRI-O's in the test's directory.
-const crioTOML = `[crio]
-root = "%[1]s/root"
-runroot = "` + crioRunRoot + `"
-storage_driver = "overlay"
-log_dir = "%[1]s/log"
-version_file = "%[1]s/state/version"
-clean_shutdown_file = "%[1]s/state/clean.shutdown"
-[crio.api]
-listen = "%[2]s"
-stream_address = "127.0.0.1"
-stream_port = "0"
-[crio.runtime]
-default_runtime = "lab"
-conmon_cgroup = "pod"
-cgroup_manager = "cgroupfs"
-pinns_path = "%[5]s"
-namespaces_dir = "%[1]s/state/ns"
-container_exits_dir = "/var/run/crio/exits"
-container_attach_socket_dir = "%[1]s/state/attach"
-hooks_dir = ["%[1]s/hooks"]
-apparmor_profile = "unconfined"
-seccomp_profile = ""
-selinux = false
-irqbalance_config_file = "%[1]s/state/irqbalance"
-irqbalance_config_restore_file = "disable"
-log_level = "info"
-[crio.runtime.runtimes.lab]
-runtime_path = "%[6]s"
-runtime_type = "oci"
-runtime_root = "%[1]s/state/runc"
-monitor_path = "%[4]s"
-monitor_cgroup = "pod"
-[crio.image]
-pause_image = "%[3]s"
-signature_policy = "%[1]s/policy.json"
-signature_policy_dir = "%[1]s/policies"
-[crio.network]
-network_dir = "%[1]s/cni"
-plugin_dirs = ["%[1]s/cni"]
-[crio.nri]
-enable_nri = false
-`
+//
+//go:embed testdata/crio.toml
+var crioTOML string
 
 // FakePlugin is a network plugin that makes no network. CRI-O asks it for its
 // versions before it calls the network ready.
-const FakePlugin = `#!/bin/sh
-if [ "$CNI_COMMAND" = VERSION ]; then
-  echo '{"cniVersion": "0.4.0", "supportedVersions": ["0.3.1", "0.4.0", "1.0.0"]}'
-else
-  echo '{"cniVersion": "0.3.1", "interfaces": [], "ips": []}'
-fi
-`
+//
+//go:embed testdata/cni-plugin
+var FakePlugin string
 
 // runcWrapper is runc without a negative oom_score_adj, which root without
 // CAP_SYS_RESOURCE, as in many CI machines, may not set.
-const runcWrapper = `#!/bin/sh
-prev= bundle=. create=
-for a in "$@"; do
-  case $prev in --bundle | -b) bundle=$a ;; esac
-  case $a in
-  --bundle=*) bundle=${a#--bundle=} ;;
-  create | run | restore) create=1 ;;
-  esac
-  prev=$a
-done
-[ -z "$create" ] || [ ! -f "$bundle/config.json" ] ||
-  sed -i 's/"oomScoreAdj": *-[0-9][0-9]*/"oomScoreAdj":0/' "$bundle/config.json"
-exec %s "$@"
-`
+//
+//go:embed testdata/runc-wrapper
+var runcWrapper string
 
 // isMonitorOf reports whether a command line is that of a pod's shim, or of the
 // conmon of one of its containers, whose name holds the pod's.

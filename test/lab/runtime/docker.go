@@ -151,27 +151,17 @@ func (d *Dockerd) Configure(text string) {
 	d.importImage()
 }
 
-// ExecRoot is the directory of dockerd's state.
-func (d *Dockerd) ExecRoot() string { return d.Argv[slices.Index(d.Argv, "--exec-root")+1] }
-
 // ContainerdPid is the process id of the containerd that dockerd has started.
 func (d *Dockerd) ContainerdPid() int {
 	d.TB.Helper()
 	pid := 0
 	lab.Eventually(d.TB, lab.StartLimit, "dockerd has a containerd", func() error {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", d.Pid()))
-		if err != nil {
-			return err
-		}
-		var children []byte
-		for _, task := range tasks {
-			b, _ := os.ReadFile(task) // a thread may just have ended
-			children = append(append(children, ' '), b...)
-		}
-		for _, field := range strings.Fields(string(children)) {
-			comm, _ := os.ReadFile("/proc/" + field + "/comm")
+		children := lab.Children(d.Pid())
+		for _, child := range children {
+			comm, _ := os.ReadFile("/proc/" + child + "/comm")
 			if strings.TrimSpace(string(comm)) == "containerd" {
-				pid, err = strconv.Atoi(field)
+				var err error
+				pid, err = strconv.Atoi(child)
 				return err
 			}
 		}

@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	containerdUnit   = "containerd.service"
-	containerdSocket = "/run/containerd/containerd.sock"
-	pauseTar         = "/root/pause.tar"
+	containerdUnit = "containerd.service"
+	pauseTar       = "/root/pause.tar"
 )
 
 // ContainerdFiles are what the machine's own containerd.service needs to run in
@@ -49,7 +48,7 @@ func ContainerdFiles(t testing.TB) []File {
 func (s *Systemd) StartContainerd() *runtime.CRI {
 	s.t.Helper()
 	s.Run("systemctl", "start", containerdUnit)
-	socket := s.Path(containerdSocket)
+	socket := s.Path(runtime.DefaultSocket)
 	lab.Eventually(s.t, lab.StartLimit, "the containerd service answers", func() error { return runtime.VersionAnswers(socket) })
 	s.ImportImage(pauseTar)
 	return runtime.NewCRI(s.t, socket, "/"+lab.NewCgroupName())

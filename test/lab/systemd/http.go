@@ -3,9 +3,7 @@
 package systemd
 
 import (
-	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,14 +15,9 @@ import (
 // HTTP returns a client whose connections are made inside systemd's network
 // namespace: 127.0.0.1 is the one that its services listen on.
 func (s *Systemd) HTTP() *http.Client {
-	dial := func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		inner := lab.InNetwork(s.pid, func() error {
-			c, err = new(net.Dialer).DialContext(ctx, network, address)
-			return err
-		})
-		return c, inner
-	}
-	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	transport := lab.TransportIn(s.pid)
+	transport.DisableKeepAlives = true
+	return &http.Client{Timeout: 5 * time.Second, Transport: transport}
 }
 
 // Get fetches a path of plegd, at its usual port.

@@ -60,7 +60,7 @@ func Boot(t testing.TB, files ...File) *Systemd {
 	s := &Systemd{t: t, pid: cmd.Process.Pid}
 	t.Cleanup(func() {
 		if t.Failed() {
-			if out, err := s.run("journalctl", "--boot", "--no-pager", "--lines=60", "--output=short-precise"); err == nil {
+			if out, err := s.TryRun("journalctl", "--boot", "--no-pager", "--lines=60", "--output=short-precise"); err == nil {
 				t.Logf("the end of systemd's journal:\n%s", out)
 			}
 		}
@@ -82,7 +82,7 @@ func Boot(t testing.TB, files ...File) *Systemd {
 			return fmt.Errorf("the process is %q still", comm)
 		}
 		// Use the state: the exit code is 0 for one of them only.
-		out, _ := s.run("systemctl", "is-system-running")
+		out, _ := s.TryRun("systemctl", "is-system-running")
 		switch state := strings.TrimSpace(out); state {
 		case "running", "degraded": // degraded: some unit of the machine's own does not run here
 			return nil
@@ -96,7 +96,7 @@ func Boot(t testing.TB, files ...File) *Systemd {
 // Run runs a program in systemd's namespaces and returns its output and standard error.
 func (s *Systemd) Run(argv ...string) string {
 	s.t.Helper()
-	out, err := s.run(argv...)
+	out, err := s.TryRun(argv...)
 	if err != nil {
 		s.t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)
 	}
@@ -104,9 +104,7 @@ func (s *Systemd) Run(argv ...string) string {
 }
 
 // TryRun is Run for a program that may fail.
-func (s *Systemd) TryRun(argv ...string) (out string, err error) { return s.run(argv...) }
-
-func (s *Systemd) run(argv ...string) (string, error) {
+func (s *Systemd) TryRun(argv ...string) (string, error) {
 	args := append([]string{"--target", strconv.Itoa(s.pid), "--all", "--"}, argv...)
 	out, err := exec.Command("nsenter", args...).CombinedOutput()
 	return string(out), err

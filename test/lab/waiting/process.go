@@ -13,13 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/test/lab"
+	"github.com/plegd/plegd/test/must"
 )
 
 // ModeEnv names what the test binary is to be instead of the tests.
@@ -52,18 +52,12 @@ type Process struct {
 // Start starts a process that prints "ready" when it is, and ends it with the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-	in, err := cmd.StdinPipe()
-	lab.Must(t, err)
-	out, err := cmd.StdoutPipe()
-	lab.Must(t, err)
 	cmd.Stderr = os.Stderr
-	lab.Must(t, cmd.Start())
-	end := sync.OnceFunc(func() {
+	in, out := must.Start(t, cmd)
+	p := &Process{PID: cmd.Process.Pid, In: in, Out: bufio.NewReader(out), End: func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	})
-	t.Cleanup(end)
-	p := &Process{PID: cmd.Process.Pid, In: in, Out: bufio.NewReader(out), End: end}
+	}}
 	if line, err := p.Out.ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("%s prints %q, %v", cmd, line, err)
 	}
@@ -94,7 +88,7 @@ func (p *Process) EndFirst(t testing.TB) {
 func (p *Process) Stop(t testing.TB) {
 	t.Helper()
 	lab.Must(t, unix.Kill(p.PID, unix.SIGSTOP))
-	Eventually(t, func() bool { return strings.HasPrefix(State(p.PID), "T") && !anyRuns(p.PID) })
+	Eventually(t, func() bool { return strings.HasPrefix(lab.State(p.PID), "T") && !anyRuns(p.PID) })
 }
 
 // anyRuns reports whether a thread is neither stopped nor in D, which ends first.
@@ -102,19 +96,8 @@ func anyRuns(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	return slices.ContainsFunc(threads, func(file string) bool {
 		b, err := os.ReadFile(file)
-		return err == nil && !strings.ContainsRune("TtDZX", rune(afterName(b)[0]))
+		return err == nil && !strings.ContainsRune("TtDZX", rune(lab.AfterName(b)[0]))
 	})
-}
-
-// State returns the state of a process and the fields behind it in /proc/PID/stat.
-func State(pid int) string {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return afterName(b)
-}
-
-// afterName returns the fields of a stat file behind the name: the state is the first.
-func afterName(stat []byte) string {
-	return strings.TrimSpace(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 }
 
 // Asleep waits until the process has done its work and sleeps.
@@ -124,7 +107,7 @@ func (p *Process) Asleep(t testing.TB) *Process {
 	before := ""
 	Eventually(t, func() bool {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", p.PID))
-		if string(b) == before && !strings.HasPrefix(State(p.PID), "R") {
+		if string(b) == before && !strings.HasPrefix(lab.State(p.PID), "R") {
 			same++
 		} else {
 			same = 0
