@@ -33,7 +33,7 @@ func (f *waiting) answers(ctx context.Context) {
 	}
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
 		if len(names) == 1 && pid != 0 || f.standsStill(ctx, pid) {
-			evidence := "waits for nothing else, and has a connection to " + names[pid]
+			evidence := "waits for nothing else, and has " + names[pid]
 			f.add(wait{state: facts.LinkPeer, next: pid, evidence: evidence})
 		}
 	}
@@ -127,8 +127,8 @@ func (f *waiting) pipeAnswers(ctx context.Context) {
 	})
 }
 
-// servers returns the processes at the other end of the process's connections, with the
-// connection, and the connections to other nodes.
+// servers returns the processes at the other end of the process's connections, and those of which it has a pidfd, with
+// that, and the connections to other nodes.
 func (f *waiting) servers(ctx context.Context) (names map[int]string, remote []string) {
 	names = map[int]string{}
 	for _, inode := range slices.Sorted(maps.Keys(f.last.sockets)) {
@@ -138,13 +138,29 @@ func (f *waiting) servers(ctx context.Context) (names map[int]string, remote []s
 		case c.remote:
 			remote = append(remote, c.text())
 		case c.peer != 0:
-			names[f.heldBy(ctx, wait{}, "", leadsTo(socketLink(c.peer)), nil).next] = c.text()
+			names[f.heldBy(ctx, wait{}, "", leadsTo(socketLink(c.peer)), nil).next] = "a connection to " + c.text()
 		}
 		if c.peer != 0 && slices.Contains(busNames, c.name) {
-			names[1] = c.text()
+			names[1] = "a connection to " + c.text()
 		}
 	}
+	f.pidfds(names)
 	return names, remote
+}
+
+// pidfds adds the processes whose end may be waited for: those of which the process has a pidfd.
+func (f *waiting) pidfds(names map[int]string) {
+	err := proc.EachFD(f.procfs, f.pid, func(fd int, leads string) bool {
+		if leads != "anon_inode:[pidfd]" {
+			return true
+		}
+		pid := proc.ReadFDInfo(f.procfs, f.pid, fd).PID
+		if pid > 0 && pid != f.pid { // -1 has ended
+			names[pid] = fmt.Sprintf("a pidfd of pid %d, whose end it may wait for", pid)
+		}
+		return true
+	})
+	f.unseenIf("its descriptors", err)
 }
 
 // standsStill reports whether a process is stopped, traced or frozen, or its first thread

@@ -3,6 +3,7 @@ package chain
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -167,6 +168,34 @@ func TestPluginOfTarget(t *testing.T) {
 		}
 		check.Equal(t, got, want, "plugin of %s: %+v", id, c)
 		check.Equal(t, strings.Contains(c.Unknown, "pid 12 (plugin) works on it could not be read"), id == "", "plugin of %s: %q", id, c.Unknown)
+	}
+}
+
+// TestPidfd: a helper that waits for nothing else waits for the process of which it has a pidfd, by whichever call.
+func TestPidfd(t *testing.T) {
+	for call, want := range map[string]int{
+		"7 0x1 0x1 0x0 0x0 0x0 0x0 0x1 0x1\n":   13, // poll
+		"232 0x4 0x1 0x1 0x0 0x0 0x0 0x1 0x1\n": 13, // epoll_wait
+		"61 0xe 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n":  14, // wait4 of its child
+	} {
+		root := procTree(t, map[int]byte{10: 'S', 12: 'S', 13: 'T', 14: 'T'})
+		evidencetest.WriteTree(t, root, map[string]string{
+			"12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100), "12/task/12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100), "14/stat": evidencetest.StatLine(14, "child", 'T', 12, 100),
+			"12/task/12/syscall": call, "12/task/12/wchan": "do_wait", "12/fdinfo/5": "Pid:\t13\n", "12/fdinfo/6": "Pid:\t-1\n",
+		})
+		for _, fd := range []string{"5", "6"} {
+			must.Do(t, os.Symlink("anon_inode:[pidfd]", filepath.Join(root, "12/fd", fd)))
+		}
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		e := New(proc.NewTable(root), sysfs, nil)
+		e.symptom.RuntimePID = 10
+		c := e.Process(t.Context(), 12)
+		got := 0
+		if culprit := c.Culprit(); culprit != nil {
+			got = culprit.PID
+		}
+		check.Equal(t, got, want, "%s: %+v", call, c)
 	}
 }
 

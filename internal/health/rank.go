@@ -34,9 +34,13 @@ func compare(a, b facts.Active) int {
 	)
 }
 
-// provenCause returns the active reason that the chain of waiting proves to be the cause of another one; nil for none.
+// provenCause returns the active reason that the chain of waiting, or the size of lists, proves to be the cause of
+// another one; nil for none.
 func (s *signals) provenCause(v *facts.Verdict, symptom string) *facts.Active {
 	proven := s.chainCause
+	if proven == "" && s.sizeExplains() {
+		proven = TooManyContainers
+	}
 	if proven == "" || !slices.Contains(reasonOf(symptom).CausedBy, proven) {
 		return nil
 	}

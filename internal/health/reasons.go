@@ -72,7 +72,7 @@ type Reason struct {
 	NodeNext func(*signals) string
 	// Suppresses are the reasons that add nothing at the same hop while this one is active.
 	Suppresses []string
-	// CausedBy are the reasons that take this one's place as the primary one once the chain of waiting proves them.
+	// CausedBy are the reasons that take this one's place as the primary one once they are proven.
 	CausedBy []string
 	// Reads are the sources of evidence without which this reason, or its cause, may be another one: the evidence
 	// lists the parts that they could not read.

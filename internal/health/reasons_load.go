@@ -3,6 +3,7 @@ package health
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -22,14 +23,31 @@ func relistSlow(s *signals) (out lines) {
 
 // slowLists is the evidence that both lists of two relists in a row were slow.
 func (s *signals) slowLists() (out lines) {
+	quicker := s.bothLists()
+	if s.near(RelistSlow, quicker.Seconds(), SlowListThreshold.Seconds(), 1, slowStill) {
+		out.add("the lists of the last relist took %s", facts.Seconds(s.f.Relist.RecentLists(1)[0]))
+	}
+	return out
+}
+
+// bothLists is what both lists took in each of the last two relists, 0 before the second one.
+func (s *signals) bothLists() time.Duration {
 	lists := s.f.Relist.RecentLists(2)
 	if len(lists) < 2 {
-		return nil
+		return 0
 	}
-	quicker := min(lists[0], lists[1]).Seconds()
-	out.addIf(s.near(RelistSlow, quicker, SlowListThreshold.Seconds(), 1, slowStill),
-		"the lists of the last relist took %s", facts.Seconds(lists[1]))
-	return out
+	return slices.Min(lists)
+}
+
+// slowBySize is the time from which lists are slow for their size: slowCall for each usualLists.
+func (s *signals) slowBySize() time.Duration {
+	bytes := s.f.Calls[string(facts.PhaseListPodSandbox)].Bytes + s.f.Calls[string(facts.PhaseListContainers)].Bytes
+	return slowCall * time.Duration(max(1, bytes/usualLists))
+}
+
+// sizeExplains reports whether relists are slow for the size of their lists alone: usual ones would be quick here.
+func (s *signals) sizeExplains() bool {
+	return s.kubelet.PLEGHealthy && s.slowInspections() == nil && s.bothLists() < s.slowBySize()
 }
 
 // slowInspections is the evidence that the inspections of a relist take long.
@@ -117,11 +135,10 @@ func eventStreamBroken(s *signals) (out lines) {
 	return out
 }
 
-// nodePressure names the node's pressure if lists are slow or connections wait: a busy node is no fault.
+// nodePressure names the node's pressure if lists are slow for their size or connections wait: a busy node is no fault.
 func nodePressure(s *signals) (out lines) {
 	n := s.node
-	lists := s.f.Relist.RecentLists(2)
-	slow := len(lists) == 2 && min(lists[0], lists[1]) >= slowCall
+	slow := s.bothLists() >= s.slowBySize()
 	if !slow && s.link != linkQueueFull && !s.queueFull && !s.notAccepting {
 		return nil
 	}

@@ -98,6 +98,9 @@ func acceptNeedsDescriptor(s *signals) lines {
 
 func acceptStalled(s *signals) lines {
 	queue := s.acceptEvidence()
+	if (s.link == linkQueueFull || s.queueFull) && !s.descriptorsCounted() {
+		return nil
+	}
 	if s.link == linkQueueFull {
 		return append(s.connectFails(facts.CauseQueueFull), queue...)
 	}
@@ -110,6 +113,13 @@ func acceptStalled(s *signals) lines {
 	queue.addIf(s.freshProbe.Stage == facts.StageSettings, "a fresh connection: %s for %s", ProbeText(&s.freshProbe),
 		s.ago(s.freshProbe.FailedSince))
 	return append(queue, s.lastAnswerText())
+}
+
+// descriptorsCounted reports whether the process was seen since connections wait: it may lack a descriptor for them. A
+// busy node shows it late.
+func (s *signals) descriptorsCounted() bool {
+	waiting := facts.Earliest(s.queue.WaitingSince, s.f.Probe.FailedSince)
+	return s.processSeenSince(waiting) || s.age(waiting) >= queueWaits
 }
 
 // acceptSampled reports whether the samples are of a process that runs: it was seen since the fresh dial failed, or it

@@ -76,12 +76,26 @@ func TestRows(t *testing.T) {
 	slow := func(f *facts.Facts, inspections time.Duration, n int) {
 		f.Relist.Last.ListContainers, f.Relist.Last.Serial, f.Relist.Last.Inspected = 20*s, 20*s+inspections, n
 	}
+	large := func(f *facts.Facts, op facts.Phase, bytes int, took time.Duration) { // lists on a node whose CPUs are busy
+		call := f.Calls[string(op)]
+		call.Bytes = bytes
+		f.Calls[string(op)] = call
+		f.Relist.Lists = []time.Duration{took, took}
+		f.Evidence.Node = &facts.Node{At: t0, CPUSome: 90, CPUIdle: 0.01}
+	}
 	for _, tt := range []struct {
 		name, want, has, hasNot string
 		change                  func(*facts.Facts)
 	}{
 		{"the queue is full, and nothing is held", AcceptStalled, "connect fails: queue_full", lives, func(f *facts.Facts) { stops(f, facts.CauseQueueFull) }},
 		{"just full", AcceptStalled, "accept queue 129 of 128", "fds", func(f *facts.Facts) { is(f, none, queue(129, 100*ms), fds(20, -1, false)) }},
+		{"just full, its descriptors not counted since", "", "", "", func(f *facts.Facts) {
+			is(f, none, queue(129, 100*ms), serving(900*ms))
+		}},
+		{"nor after 2 s", AcceptStalled, "fds 20 of 1024", "", func(f *facts.Facts) { is(f, none, queue(129, 2*s), serving(3*s)) }},
+		{"full for a probe, its descriptors not counted since", "", "", "", func(f *facts.Facts) {
+			is(f, metFull, &facts.Queue{At: t0}, serving(1200*ms))
+		}},
 		{"full when it was probed", "", "", "", func(f *facts.Facts) { is(f, metFull, queue(3, 100*ms), nil) }},
 		{"full for a probe, the queue not read since", AcceptStalled, "", "fds", func(f *facts.Facts) { is(f, metFull, old, fds(20, 1024, true)) }},
 		{"full for a probe, the queue is not seen", AcceptStalled, "", "accept queue", func(f *facts.Facts) { is(f, metFull, &facts.Queue{At: t0}, nil) }},
@@ -200,6 +214,15 @@ func TestRows(t *testing.T) {
 		{"49 pods under way", "", "", "", func(f *facts.Facts) { inspects(f, 5*s, 49, 49) }},
 		{"the kubelet has 50 to go", RelistSlow, "has been inspecting for 5.0s, with 50 pods to go", "", func(f *facts.Facts) { inspects(f, 5*s, 0, 50) }},
 		{"they have just begun", "", "", "", func(f *facts.Facts) { inspects(f, 4*s, 50, 50) }},
+		{"a large list on a busy node", TooManyContainers, "", "", func(f *facts.Facts) { large(f, facts.PhaseListContainers, 14<<20, s) }},
+		{"slower, as its size explains", TooManyContainers + " " + RelistSlow, "", "", func(f *facts.Facts) { large(f, facts.PhaseListContainers, 14<<20, 4*s) }},
+		{"a small one would be slow, too", NodePressure + " " + RelistSlow + " " + TooManyContainers, "", "", func(f *facts.Facts) { large(f, facts.PhaseListContainers, 14<<20, 5*s) }},
+		{"large, and few inspections take long", RelistSlow + " " + TooManyContainers, "", "", func(f *facts.Facts) {
+			large(f, facts.PhaseListContainers, 14<<20, s)
+			slow(f, 11*s, 3)
+		}},
+		{"a list of sandboxes that is far from a limit", "", "", "", func(f *facts.Facts) { large(f, facts.PhaseListPodSandbox, 6<<20, 1700*ms) }},
+		{"the same time for a small one", NodePressure, "", "", func(f *facts.Facts) { large(f, facts.PhaseListPodSandbox, 600<<10, 1700*ms) }},
 		{"it has inspected for long", RelistSlow, "has been inspecting for 11s", "to go", func(f *facts.Facts) { inspects(f, 11*s, 0, 0) }},
 	} {
 		f := answering()

@@ -1,6 +1,10 @@
 package health
 
-import "github.com/plegd/plegd/internal/facts"
+import (
+	"slices"
+
+	"github.com/plegd/plegd/internal/facts"
+)
 
 // table is every reason that plegd can name. Its order decides between reasons of the same severity and layer. A row
 // has the reason, then its rules, then its needs and its relations to other reasons.
@@ -150,7 +154,7 @@ var table = withPages([]Reason{
 	{
 		ID: RelistSlow, Layer: LayerHints, Severity: facts.SeverityWarning,
 		Match: relistSlow, CriticalWhile: (*signals).relistRuleFails,
-		Reads: callSources, CausedBy: provenByChain,
+		Reads: callSources, CausedBy: slices.Concat(provenByChain, []string{TooManyContainers}),
 	},
 	{ID: FDsRunningOut, Layer: LayerHints, Severity: facts.SeverityWarning, OnHops: true, Match: fdsRunningOut},
 	{ID: TooManyContainers, Layer: LayerHints, Severity: facts.SeverityWarning, Gradual: true, Match: tooMany},

@@ -147,6 +147,7 @@ var thresholds = []struct {
 	{What: "I/O full avg10", Value: percent(ioFull), Reasons: ids{NodePressure}},
 	{What: "ends below this share of each", Value: share(calmShare), Reasons: ids{NodePressure}},
 	{What: "the lists of two relists take", Value: slowCall, Reasons: ids{NodePressure}},
+	{What: "in proportion to their size above", Value: amount(usualLists), Reasons: ids{NodePressure}},
 	{What: "containers", Value: tooManyContainers, Reasons: ids{TooManyContainers}},
 	{What: "ends below this share of it", Value: share(tooManyStill), Reasons: ids{TooManyContainers}},
 	{What: "or a list, of the kubelet's 16 MiB", Value: share(limitNear), Source: "k8s.io/cri-client, maxMsgSize", Reasons: ids{TooManyContainers}},

@@ -12,6 +12,8 @@ import (
 // Calls. A fault that stops a relist is named within 3 s: a period, facts.HangAfter, and a judgement every 250 ms.
 const (
 	slowCall = 300 * time.Millisecond
+	// usualLists are the bytes of both lists on a node of 250 pods. Larger ones may take longer in proportion.
+	usualLists = 1 << 20
 	// SlowListThreshold is what both lists may take. From it on, what makes lists slow is critical.
 	SlowListThreshold = 2 * time.Second
 	slowStill         = 0.5

@@ -186,6 +186,40 @@ func TestEventsOfOnePod(t *testing.T) {
 	check.Same(t, got, want, "events")
 }
 
+// TestFailuresInARow: a pod's inspection fails again only while what failed is still listed. Some runtimes answer for
+// a container or a sandbox that was removed since its list with another error than NotFound, as cri-dockerd does.
+func TestFailuresInARow(t *testing.T) {
+	const relists = 3
+	for _, tt := range []struct {
+		name  string
+		entry func(uid, id string, state cri.State) *cri.Entry
+		stays bool
+		want  int
+	}{
+		{"a container is removed after each list", container, false, 1},
+		{"a sandbox is", sandbox, false, 1},
+		{"a container stays", container, true, relists},
+		{"a sandbox stays", sandbox, true, relists},
+	} {
+		rt := newScript()
+		l := New(rt, time.Second, newWatcher())
+		rt.sandboxes = []*cri.Entry{sandbox("u", "s", cri.StateRunning)}
+		for n := range relists {
+			id := "first"
+			if !tt.stays {
+				id = fmt.Sprint("removed ", n)
+			}
+			failing := tt.entry("u", id, cri.StateExited)
+			rt.fails = map[ask]error{{failing.Operation(), id}: failed(failing.Operation(), "Unknown")}
+			rt.containers = []*cri.Entry{failing}
+			l.relist(t.Context())
+		}
+		r, _ := l.Snapshot().Facts(time.Now(), time.Minute)
+		check.Equal(t, len(r.Failing), 1, "%s: pods whose inspection fails", tt.name)
+		check.Equal(t, r.Failing[0].Failures, tt.want, "%s: failures in a row", tt.name)
+	}
+}
+
 // panics is a runtime whose calls panic beside the relists.
 type panics struct {
 	*world

@@ -11,8 +11,9 @@ import (
 
 // Inspection is the inspection of one pod.
 type Inspection struct {
-	pod   *pod
-	state atomic.Pointer[facts.PodInspection]
+	pod    *pod
+	failed string // the id of the item whose status failed; for the goroutine that runs the inspection
+	state  atomic.Pointer[facts.PodInspection]
 }
 
 func newInspection(p *pod, failures int) *Inspection {
@@ -47,6 +48,7 @@ func (i *Inspection) run(ctx context.Context, rt Runtime) (ok bool) {
 			if err := cri.AsError(rt.StatusOf(ctx, e)); err != nil && err.Code != cri.CodeNotFound {
 				s.Err = err
 				s.Failures++
+				i.failed = e.ID
 			}
 		}
 	}
@@ -75,6 +77,9 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 			l.settle(w)
 			continue
 		}
+		if w.cur.item(w.failed) == nil {
+			w.failures = 0 // the item was removed between its list and its status, and some runtimes answer so
+		}
 		inspected = append(inspected, w)
 		res.Inspections = append(res.Inspections, newInspection(w.cur, w.failures))
 	}
@@ -98,6 +103,7 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 			res.Failed++
 			inspected[n].reinspect = true
 			inspected[n].failures++
+			inspected[n].failed = i.failed
 			continue
 		}
 		l.settle(inspected[n])

@@ -153,7 +153,8 @@ func group(sandboxes, containers []*cri.Entry) *lists {
 type record struct {
 	old, cur, who *pod
 	reinspect     bool
-	failures      int
+	failures      int    // in a row, while the item that failed is listed
+	failed        string // its id, "" for none
 }
 
 // events returns the changes in the kubelet's order: of the old items, and then of the
