@@ -46,7 +46,11 @@ type listReader struct {
 	values  []*Entry             // of the list that is being read
 	changed bool                 // an item of it was decoded
 	raw     []byte               // the item that is being read
+	dropped []*Entry             // for takeDropped
 }
+
+// maxDropped bounds the entries that wait for takeDropped.
+const maxDropped = 512
 
 // maxKeptItem is the largest buffer for an item, in bytes, that is kept for the next one.
 const maxKeptItem = 64 << 10
@@ -104,6 +108,15 @@ func (r *listReader) lastList() []*Entry {
 	return r.last
 }
 
+// takeDropped returns the entries, since the last call, that were running in one list and not in the next one.
+func (r *listReader) takeDropped() []*Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.dropped
+	r.dropped = nil
+	return out
+}
+
 // read returns the items of a list, immutable. After an error it remembers no item.
 func (r *listReader) read(data mem.BufferSlice) ([]*Entry, error) {
 	r.mu.Lock()
@@ -121,7 +134,13 @@ func (r *listReader) read(data mem.BufferSlice) ([]*Entry, error) {
 		}
 	}
 	if r.changed || len(r.values) != len(r.last) { // else the list is unchanged
-		maps.DeleteFunc(r.items, func(_ string, it *listItem) bool { return it.round != r.round })
+		maps.DeleteFunc(r.items, func(_ string, it *listItem) bool {
+			isGone := it.round != r.round
+			if isGone && it.value.State == StateRunning && len(r.dropped) < maxDropped {
+				r.dropped = append(r.dropped, it.value)
+			}
+			return isGone
+		})
 		r.last = r.values
 	}
 	r.values = nil

@@ -256,6 +256,35 @@ func TestListReaderKeepsWhatDoesNotChange(t *testing.T) {
 	}
 }
 
+// TestTakeDropped: what ran in one list and is not in the next one is returned once; not what had ended before, nor
+// what is listed as ended.
+func TestTakeDropped(t *testing.T) {
+	model := fakeruntime.New(fakeruntime.Options{Seed: 1})
+	model.FillPods(2, 2)
+	_, list := model.Snapshot()
+	list[0].State = runtimeapi.ContainerState_CONTAINER_EXITED
+	r := containerKind().reader()
+	for _, tt := range []struct {
+		list, want []*runtimeapi.Container
+	}{{list: list}, {list: list[2:3], want: []*runtimeapi.Container{list[1], list[3]}}, {list: list[2:3]}, {want: list[2:3]}, {list: list}} {
+		b, err := proto.Marshal(&runtimeapi.ListContainersResponse{Containers: tt.list})
+		must.Do(t, err)
+		_, err = read(r, b)
+		must.Do(t, err)
+		want := map[string]bool{}
+		for _, c := range tt.want {
+			want[c.Id] = true
+		}
+		got := map[string]bool{}
+		for _, e := range r.takeDropped() {
+			got[e.ID] = true
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("dropped %v, want %v", got, want)
+		}
+	}
+}
+
 // TestArriving: a large list is seen to come in; small answers are not, and hundreds about
 // single containers, which are asked for while a list hangs, do not look like a list.
 func TestArriving(t *testing.T) {

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -71,6 +72,13 @@ func (s *session) list(ctx context.Context, op string, r *listReader, req proto.
 func (c *Client) LastLists() (sandboxes, containers []*Entry) {
 	s := c.session.Load()
 	return s.sandboxes.lastList(), s.containers.lastList()
+}
+
+// TakeDropped returns the sandboxes and containers, since the last call, that were running in one list and not in
+// the next one.
+func (c *Client) TakeDropped() []*Entry {
+	s := c.session.Load()
+	return slices.Concat(s.sandboxes.takeDropped(), s.containers.takeDropped())
 }
 
 // PodLists lists the sandboxes and containers of one pod. The two calls count as

@@ -19,7 +19,7 @@ const (
 	stopSuspected = 3 * time.Second // how long after a stop another one is likely
 	// searchInterval is the age of the process table that a search accepts.
 	searchInterval = 5 * time.Second
-	tracerInterval = 5 * time.Second // between two reads of who traces it
+	tracerInterval = 5 * time.Second // between two reads of who traces it, while nobody does
 	// startSlack is the precision of a start time that is compared with another clock.
 	startSlack = 100 * time.Millisecond
 )
@@ -160,11 +160,9 @@ func (p *Process) read(ctx context.Context, s proc.Process) error {
 	return nil
 }
 
-// readTracer sets who traces the process, as it was read within the last tracerInterval.
+// readTracer sets who traces the process. That nobody does may have been read within the last tracerInterval.
 func (p *Process) readTracer(v *facts.Process) {
-	if v.PID == p.last.PID && v.At.Sub(p.traced) < tracerInterval {
-		v.TracerPID = p.last.TracerPID
-		v.Tracer = p.last.Tracer
+	if v.PID == p.last.PID && p.last.TracerPID == 0 && v.At.Sub(p.traced) < tracerInterval {
 		return
 	}
 	p.traced = v.At

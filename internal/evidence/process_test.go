@@ -451,20 +451,26 @@ func TestProcessFDs(t *testing.T) {
 	}
 }
 
-// TestTracer: who traces the process is read every few seconds, and at once of another process.
+// TestTracer: whether somebody traces the process is read every few seconds, and at once of another process, and
+// while somebody does.
 func TestTracer(t *testing.T) {
 	root := t.TempDir()
 	evidencetest.WriteTree(t, root, map[string]string{
-		"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, 100), "1000/status": "TracerPid:\t50\n",
-		"50/stat": evidencetest.StatLine(50, "strace", 'S', 1, 100), "1001/status": "TracerPid:\t0\n",
+		"1000/stat": evidencetest.StatLine(1000, "containerd", 'S', 1, 100),
+		"50/stat":   evidencetest.StatLine(50, "strace", 'S', 1, 100), "1001/status": "TracerPid:\t0\n",
 	})
 	p := processOf(root, func() int { return 1000 })
 	at := time.Now()
 	for _, tt := range []struct {
 		pid    int
 		passed time.Duration
+		tracer int // by then
 		want   int
-	}{{1000, 0, 50}, {1000, time.Second, 50}, {1001, 2 * time.Second, 0}, {1000, 10 * time.Second, 50}} {
+	}{
+		{1000, 0, 50, 50}, {1000, time.Second, 50, 50}, {1001, 2 * time.Second, 50, 0}, {1000, 10 * time.Second, 50, 50},
+		{1000, 11 * time.Second, 0, 0}, {1000, 12 * time.Second, 50, 0}, {1000, 17 * time.Second, 50, 50},
+	} {
+		evidencetest.WriteTree(t, root, map[string]string{"1000/status": fmt.Sprintf("TracerPid:\t%d\n", tt.tracer)})
 		v := &facts.Process{PID: tt.pid, At: at.Add(tt.passed)}
 		p.readTracer(v)
 		if v.TracerPID != tt.want || (v.Tracer == "strace") != (tt.want == 50) {

@@ -21,6 +21,9 @@ const (
 	// SuspectInterval is the same while Suspects reports true, owedInterval while something is owed.
 	SuspectInterval = 4 * time.Second
 	owedInterval    = 2 * time.Second
+	// soon is the same while the runtime's process is not known: what is owed to it later must not be there before
+	// the first pass.
+	soon = 250 * time.Millisecond
 	// tableAge is how old the process table may be, owedTableAge while something is or may be owed, and for
 	// the holders of pipes: about as old as it is while the sources of evidence are sampled fast.
 	tableAge     = 30 * time.Second
@@ -65,6 +68,8 @@ type Options struct {
 	Pod func(id string) string
 	// Listed returns the sandboxes and containers of the last lists by their ids, nil before the first.
 	Listed func() map[string]*cri.Entry
+	// TakeDropped returns the entries, since the last call, that were running in one list and not in the next one.
+	TakeDropped func() []*cri.Entry
 	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends.
 	Suspects func() bool
 	// Failures returns the errors with which calls for single pods fail.
@@ -91,7 +96,10 @@ type Ledger struct {
 	// opened are the sockets of the runtime, the hops behind it and their shims.
 	opened map[proc.ID]descriptors
 	served map[proc.ID]*cri.Entry // by shims, as the runtime last listed it
-	ages   atomic.Pointer[map[string]time.Time]
+	// dropped are what the lists no longer hold, by ids, until a table of processes that is newer than droppedAt.
+	dropped   map[string]*cri.Entry
+	droppedAt time.Time
+	ages      atomic.Pointer[map[string]time.Time]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
 	passed   bool // the first pass has ended: later findings are new
@@ -109,6 +117,7 @@ func New(o Options) *Ledger {
 		members: family.NewMembers(o.Table),
 		owed:    map[identity]*obligation{},
 		settled: map[identity]bool{},
+		dropped: map[string]*cri.Entry{},
 		unread:  proc.Unread{},
 	}
 }
@@ -125,11 +134,12 @@ type Result struct {
 func (l *Ledger) Pass(ctx context.Context) Result {
 	limited, cancel := context.WithTimeout(ctx, passTimeout)
 	defer cancel()
-	p := &pass{Ledger: l, moment: l.Clock(), pids: l.livePIDs(), serving: l.Sockets(), seen: map[identity]bool{}}
-	if len(p.pids) == 0 {
+	pids := l.livePIDs()
+	if len(pids) == 0 {
 		clear(l.owed)
-		return Result{Next: Interval}
+		return Result{Next: soon}
 	}
+	p := &pass{Ledger: l, moment: l.Clock(), pids: pids, serving: l.Sockets(), seen: map[identity]bool{}}
 	p.sockets(limited)
 	p.processes(limited)
 	p.pipes(limited)
@@ -142,7 +152,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 
 // next is how long to wait until the next pass.
 func (l *Ledger) next() time.Duration {
-	if l.isUrgent() {
+	if l.isUrgent() || len(l.dropped) > 0 {
 		return owedInterval
 	}
 	return Interval

@@ -48,7 +48,7 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		Table: proc.NewTable(root), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
 		Sockets:  func() []string { return []string{socket} },
 		Listed:   func() map[string]*cri.Entry { return nil },
-		Failures: func() []string { return nil },
+		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
 		Suspects: func() bool { return false },
 		Clock:    func() time.Time { return *now },
 	}
@@ -213,6 +213,7 @@ func TestLost(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		before, after map[string]*cri.Entry // the lists
+		isNew         bool                  // it ran in a list between two passes alone, and its shim is in no table before
 		ends          bool                  // the shim
 		restarts      bool                  // plegd
 		later         time.Duration
@@ -228,6 +229,9 @@ func TestLost(t *testing.T) {
 		{name: "removed with its shim", before: entry, after: other, ends: true, later: time.Hour},
 		{name: "no list since", before: entry, later: time.Hour},
 		{name: "never listed", before: other, after: other, later: time.Hour},
+		{name: "started and gone between two passes", before: other, after: other, isNew: true, later: 31 * time.Second, want: true},
+		{name: "all is gone that was started between two passes", before: nil, after: map[string]*cri.Entry{}, isNew: true, later: 31 * time.Second, want: true},
+		{name: "started and removed with its shim between two passes", before: other, after: other, isNew: true, ends: true, later: time.Hour},
 		{name: "plegd restarts", before: entry, after: other, restarts: true, later: 31 * time.Second, want: true},
 		{name: "plegd restarts, listed again", before: entry, after: entry, restarts: true, later: time.Hour},
 	} {
@@ -237,12 +241,29 @@ func TestLost(t *testing.T) {
 			listed := tt.before
 			options := optionsOf(t, root, &now)
 			options.Listed = func() map[string]*cri.Entry { return listed }
+			var dropped []*cri.Entry
+			options.TakeDropped = func() []*cri.Entry {
+				defer func() { dropped = nil }()
+				return dropped
+			}
+			shim := filepath.Join(root, "20")
+			if tt.isNew {
+				must.Do(t, os.Rename(shim, shim+".new"))
+			}
 			l := New(options)
 			l.Pass(t.Context())
 			listed = tt.after
+			if tt.isNew {
+				dropped = []*cri.Entry{entry["abc"]}
+				now = now.Add(time.Second) // it was dropped after the table was read
+				l.Pass(t.Context())
+				must.Do(t, os.Rename(shim+".new", shim))
+				l.Table = proc.NewTable(root) // the process table is read by the system's clock
+				l.members = family.NewMembers(l.Table)
+			}
 			l.Pass(t.Context())
 			if tt.ends {
-				must.Do(t, os.RemoveAll(filepath.Join(root, "20")))
+				must.Do(t, os.RemoveAll(shim))
 			}
 			if tt.restarts {
 				now = now.Add(limit)
@@ -262,6 +283,18 @@ func TestLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnknownRuntime: the first pass follows as soon as the process is known: what was there in it may be so by design.
+func TestUnknownRuntime(t *testing.T) {
+	now := time.Now()
+	options := optionsOf(t, node(t, nil), &now)
+	known := options.PIDs
+	options.PIDs = func() []int { return []int{0, 0} }
+	l := New(options)
+	check.Equal(t, l.Pass(t.Context()).Next, soon, "the next pass, while the process is not known")
+	l.PIDs = known
+	check.Equal(t, l.Pass(t.Context()).Next, Interval, "the next pass")
 }
 
 // TestBusy: the path that the runtime cannot remove, by the error of a call, leads to the mount at that
@@ -346,7 +379,7 @@ func BenchmarkPass(b *testing.B) {
 	l := New(Options{
 		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
 		Listed: func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
-		Suspects: func() bool { return false },
+		Suspects: func() bool { return false }, TakeDropped: func() []*cri.Entry { return nil },
 	})
 	for b.Loop() {
 		l.Pass(b.Context())

@@ -16,14 +16,22 @@ import (
 // lost notes the shims that live on while the runtime no longer lists their pod or container as
 // running, as after a start without the directory of its state.
 func (p *pass) lost(ctx context.Context, all *proc.Processes) {
+	for _, entry := range p.TakeDropped() {
+		p.dropped[entry.ID] = entry
+		p.droppedAt = p.moment
+	}
 	shims := p.shimsIn(ctx, all)
-	if len(shims) == 0 {
-		return
-	}
 	listed := p.Listed()
-	if listed == nil {
-		return
+	if len(shims) > 0 && listed != nil {
+		p.unlisted(shims, listed)
 	}
+	if all.At.After(p.droppedAt) { // the shims of all that was dropped were in the table
+		clear(p.dropped)
+	}
+}
+
+// unlisted notes the shims of which nothing runs by the lists.
+func (p *pass) unlisted(shims map[int]proc.Process, listed map[string]*cri.Entry) {
 	running := map[string]bool{}
 	for _, e := range listed {
 		if e.State != cri.StateExited {
@@ -34,7 +42,7 @@ func (p *pass) lost(ctx context.Context, all *proc.Processes) {
 	served := map[proc.ID]*cri.Entry{}
 	for _, shim := range shims {
 		id := p.servedID(shim)
-		entry := cmp.Or(listed[id], p.served[shim.ID()])
+		entry := cmp.Or(listed[id], p.served[shim.ID()], p.dropped[id])
 		if !running[id] {
 			entry = p.noteLost(shim, id, entry)
 		}
@@ -56,7 +64,7 @@ func (p *pass) servedID(shim proc.Process) string {
 }
 
 // noteLost notes a shim whose pod or container does not run by the lists, and returns its entry: of
-// these lists, those of the last pass, or the plegd before. It is nil where none of them had it, and
+// these lists, earlier ones, or the plegd before. It is nil where none of them had it, and
 // for a shim that has ended.
 func (p *pass) noteLost(shim proc.Process, id string, entry *cri.Entry) *cri.Entry {
 	what := identity{kind: lostPod, id: shim.Start, pid: shim.PID}

@@ -23,7 +23,7 @@ func (p *pass) processes(ctx context.Context) {
 
 // tableAge is how old the process table may be.
 func (p *pass) tableAge() time.Duration {
-	if p.owes(killed) || p.owes(lostPod) || p.Suspects() {
+	if p.owes(killed) || p.owes(lostPod) || len(p.dropped) > 0 || p.Suspects() {
 		return owedTableAge
 	}
 	return tableAge

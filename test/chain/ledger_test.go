@@ -112,7 +112,8 @@ func (b *book) ledger() *ledger.Ledger {
 		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{b.pid} },
 		Sockets: func() []string { return b.sockets },
 		Listed:  func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
-		Clock: func() time.Time { return b.now }, Begun: b.begun, Suspects: func() bool { return false },
+		TakeDropped: func() []*cri.Entry { return nil },
+		Clock:       func() time.Time { return b.now }, Begun: b.begun, Suspects: func() bool { return false },
 	})
 }
 

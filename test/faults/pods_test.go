@@ -184,7 +184,7 @@ var podFaults = []fault{
 	}),
 	{
 		// A changed configuration waits for the plugin, and Status for that.
-		name: "Status waits for a CNI plugin", on: onContainerd2, want: health.RuntimeHelperStuck,
+		name: "Status waits for a CNI plugin", on: onContainerd2, want: health.RuntimeHelperStuck, fresh: true, // for its configuration
 		goal: 10 * time.Second, limit: 25 * time.Second, onTheWay: []string{health.RuntimeNotReady}, onTheWayBack: []string{health.RuntimeNotReady},
 		prepare: func(b *bench) { b.installPlugin(`while [ -e "$0.hang" ]; do sleep 0.2; done`) },
 		make: func(b *bench) func() {
@@ -210,6 +210,7 @@ var podFaults = []fault{
 	{
 		// A process that was started in its PID namespace writes to a frozen file system; no call of plegd's waits.
 		name: "a killed container does not end", on: onContainerd, want: health.ShimStuck, goal: 45 * time.Second, limit: 60 * time.Second,
+		fresh:     true, // there is no file yet, and one container more
 		configure: func(b *bench) { b.disk = b.RuncStateOnDisk() },
 		prepare:   func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
 		make: func(b *bench) func() {
