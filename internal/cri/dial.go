@@ -7,7 +7,6 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
@@ -42,21 +41,6 @@ type DialResult struct {
 	// 0 when the connection failed, or when that is in another pid namespace.
 	// For a socket that systemd made it is 1.
 	PeerPID int
-}
-
-// DialPath returns a dial of the unix socket at path, for Options.Dial.
-func DialPath(path string) func(context.Context) (net.Conn, error) {
-	return func(ctx context.Context) (net.Conn, error) {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		// A connect(2) to a stream socket that does not block is made, refused, or finds the queue full.
-		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-		if err != nil {
-			return nil, err // not a *net.UnixConn that is nil
-		}
-		return conn, nil
-	}
 }
 
 // newConn returns a connection that is not made yet.
@@ -124,7 +108,7 @@ func (s *session) dial(ctx context.Context) (net.Conn, error) {
 	}
 	open, closed := context.WithCancel(context.Background())
 	watched := &watchedConn{Conn: conn, arrivals: &s.arrivals, closed: closed}
-	if _, unix := conn.(*net.UnixConn); unix {
+	if _, isUnix := conn.(*unixConn); isUnix {
 		go func() {
 			_ = bounded.Recovered(func() error { // a panic is reported
 				watched.endStale(open, s.path, file)
@@ -144,27 +128,6 @@ func PeerPID(conn net.Conn) int {
 		return 0
 	}
 	return int(cred.Pid)
-}
-
-// peer returns the credentials of the process that called listen(2) on the unix socket at
-// the other end, nil where they are not known.
-func peer(conn net.Conn) *unix.Ucred {
-	u, ok := conn.(*net.UnixConn)
-	if !ok {
-		return nil
-	}
-	raw, err := u.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	var found *unix.Ucred
-	_ = raw.Control(func(fd uintptr) { // it fails for a closed connection, of which nothing is known
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-		if err == nil {
-			found = cred
-		}
-	})
-	return found
 }
 
 var errFailed = errors.New("the connection failed")
