@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -41,43 +40,70 @@ type TCPSocket struct {
 
 // TCPTo returns the TCP sockets in one of the states of the mask whose other end has a port,
 // in the network namespace of this process.
-func TCPTo(ctx context.Context, port uint16, states uint32) ([]TCPSocket, error) {
-	all, err := tcpDump(ctx, port, states, 1<<(inetInfo-1))
-	return slices.DeleteFunc(all, func(s TCPSocket) bool { return s.Remote.Port() != port }), err
+func TCPTo(ctx context.Context, port uint16, states uint32) (out []TCPSocket, err error) {
+	answers, err := tcpDump(ctx, port, states, 1<<(inetInfo-1))
+	if err != nil {
+		return nil, err
+	}
+	err = eachTCP(answers, func(s TCPSocket) {
+		if s.Remote.Port() == port {
+			out = append(out, s)
+		}
+	})
+	return out, err
 }
+
+// ends are the addresses of both ends of a connection.
+type ends struct{ local, remote netip.AddrPort }
 
 // UnreadTCP returns the sockets of servers, in the network namespace of this process, with bytes that they
 // do not read, and the inode of each one's client on this node as its peer. A connection that
-// is not accepted yet has its listener's inode.
-func UnreadTCP(ctx context.Context) ([]Socket, error) {
-	all, err := tcpDump(ctx, 0, 1<<Established|1<<Listening, 0)
+// is not accepted yet has its listener's inode. Of all others nothing is kept: there may be many thousands.
+func UnreadTCP(ctx context.Context) (out []Socket, err error) {
+	answers, err := tcpDump(ctx, 0, 1<<Established|1<<Listening, 0)
 	if err != nil {
 		return nil, err
 	}
 	listeners := map[uint16]uint32{}
-	ends := map[[2]netip.AddrPort]uint32{}
-	for _, s := range all {
-		if s.State == Listening {
+	unread := map[ends]TCPSocket{}
+	err = eachTCP(answers, func(s TCPSocket) {
+		switch {
+		case s.State == Listening:
 			listeners[s.Local.Port()] = s.Inode
+		case s.Unread > 0:
+			unread[ends{s.Local, s.Remote}] = s
 		}
-		ends[[2]netip.AddrPort{s.Local, s.Remote}] = s.Inode
+	})
+	if err != nil || len(unread) == 0 {
+		return nil, err
 	}
-	var out []Socket
-	for _, s := range all {
+	err = eachTCP(answers, func(client TCPSocket) {
+		s, found := unread[ends{client.Remote, client.Local}]
 		listener, serves := listeners[s.Local.Port()]
-		client := ends[[2]netip.AddrPort{s.Remote, s.Local}]
-		if s.State == Established && serves && s.Unread > 0 && client != 0 {
+		if found && serves && client.Inode != 0 {
 			out = append(out, Socket{
 				Inode: cmp.Or(s.Inode, listener), Kind: unix.SOCK_STREAM, State: s.State, Cookie: s.Cookie,
-				Name: s.Local.String(), Peer: client, RQueue: s.Unread,
+				Name: s.Local.String(), Peer: client.Inode, RQueue: s.Unread,
 			})
 		}
+	})
+	return out, err
+}
+
+// eachTCP calls visit for each socket of a dump.
+func eachTCP(answers []netlink.Message, visit func(TCPSocket)) error {
+	for _, m := range answers {
+		s, err := parseTCP(m.Data)
+		if err != nil {
+			return err
+		}
+		visit(s)
 	}
-	return out, nil
+	return nil
 }
 
 // tcpDump asks for sockets: those whose other end has a port, 0 for all, with extensions.
-func tcpDump(ctx context.Context, port uint16, states uint32, extensions byte) (out []TCPSocket, err error) {
+func tcpDump(ctx context.Context, port uint16, states uint32, extensions byte) (out []netlink.Message, err error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		request := make([]byte, tcpRequestLen)
 		request[0] = family
@@ -89,13 +115,7 @@ func tcpDump(ctx context.Context, port uint16, states uint32, extensions byte) (
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range answers {
-			s, err := parseTCP(m.Data)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, s)
-		}
+		out = append(out, answers...)
 	}
 	return out, nil
 }
