@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -255,11 +256,13 @@ func logsOf(t *testing.T, log string) {
 	}
 }
 
-// sees returns an error unless a line of /metrics is there with the value 1.
-func (n *node) sees(line string) error {
+var primaryReason = regexp.MustCompile(`(?m)^pleg_primary_reason\{.*`)
+
+// isHealthy returns an error, with the primary reason, unless /metrics has a healthy verdict.
+func (n *node) isHealthy() error {
 	code, body, err := n.Get("/metrics")
-	if err == nil && (code != http.StatusOK || !strings.Contains(body, line+" 1\n")) {
-		err = fmt.Errorf("/metrics: %d without %s", code, line)
+	if err == nil && (code != http.StatusOK || !strings.Contains(body, "pleg_verdict{state=\"healthy\"} 1\n")) {
+		err = fmt.Errorf("/metrics: %d, %s", code, primaryReason.FindString(body))
 	}
 	return err
 }
