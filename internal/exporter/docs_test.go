@@ -27,8 +27,8 @@ func freeLabels() []string {
 // metricRow is a row of the tables in docs/metrics.md.
 var metricRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*$")
 
-// TestMetricsReference keeps the rows of docs/metrics.md what a scrape shows. Their order, and what is said
-// beside them, are the page's own.
+// TestMetricsReference compares the rows of docs/metrics.md with a scrape. Their order and the text around them
+// are the page's own.
 func TestMetricsReference(t *testing.T) {
 	s := viewtest.Degraded() // everything is known there
 	for _, name := range []string{"dockerd", "dockerd_containerd", "incidents", "kernel_log", "kubelet_api", "kubelet_process", "ledger", "listener", "storage"} {

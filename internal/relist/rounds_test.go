@@ -16,6 +16,7 @@ import (
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 // both are the loop and the obvious kubelet on one runtime.
@@ -29,14 +30,14 @@ type both struct {
 	settled  []string
 }
 
-// watchBoth runs both until the test ends. later is how much later the kubelet begins.
-func watchBoth(t *testing.T, w *world, later time.Duration) *both {
+// watchBoth runs both until the test ends.
+func watchBoth(t *testing.T, w *world) *both {
 	b := &both{world: w, watcher: newWatcher(), k: &kubelet{rt: w}, begin: time.Now()}
 	b.l = New(w, time.Second, b)
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { _ = b.l.Run(ctx) })
-	done.Go(func() { time.Sleep(later); b.k.run(ctx) })
+	done.Go(func() { b.k.run(ctx) })
 	t.Cleanup(func() { cancel(); done.Wait() })
 	return b
 }
@@ -50,8 +51,20 @@ func (b *both) Event(e Event) {
 	}
 }
 
+// settled runs f beside both, which have relisted a runtime of so many pods for 10.5 s.
+func settled(t *testing.T, pods int, f func(t *testing.T, w *world, b *both)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add(pods)
+		b := watchBoth(t, w)
+		b.to(10*time.Second + 500*time.Millisecond)
+		f(t, w, b)
+	})
+}
+
 // to lets time pass until d after the begin, and compares both four times a second.
-func (b *both) to(d time.Duration, within time.Duration) (worst time.Duration) {
+func (b *both) to(d time.Duration) {
 	for time.Since(b.begin) < d {
 		time.Sleep(250*time.Millisecond + 7*time.Microsecond)
 		synctest.Wait()
@@ -61,12 +74,8 @@ func (b *both) to(d time.Duration, within time.Duration) (worst time.Duration) {
 		if seen.IsZero() {
 			continue
 		}
-		diff := seen.Sub(b.l.Snapshot().LastSeen).Abs()
-		if worst = max(worst, diff); diff > within {
-			b.t.Fatalf("%s: the kubelet's last seen is %s, the loop's %s", time.Since(b.begin), stamp(seen), stamp(b.l.Snapshot().LastSeen))
-		}
+		must.Equal(b.t, b.l.Snapshot().LastSeen.Sub(epoch), seen.Sub(epoch), "%s: last seen", time.Since(b.begin))
 	}
-	return worst
 }
 
 func (b *both) age() time.Duration { return time.Since(b.l.Snapshot().LastSeen) }
@@ -91,11 +100,11 @@ func randomHistory(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
 	w.add(3 + r.IntN(20))
-	b := watchBoth(t, w, 0)
+	b := watchBoth(t, w)
 	number := 1000
 	releases := map[string]time.Time{}
 	for time.Since(b.begin) < 20*time.Minute {
-		b.to(time.Since(b.begin)+time.Duration(r.IntN(3000))*time.Millisecond, 0)
+		b.to(time.Since(b.begin) + time.Duration(r.IntN(3000))*time.Millisecond)
 		for key, at := range releases {
 			if time.Now().After(at) {
 				w.release(key)
@@ -167,11 +176,7 @@ func disturb(r *rand.Rand, w *world, pick string) (key string, most int) {
 // TestSlowPods: 200 pods that change at once and take a second each. The countdown
 // is right from the first pods on.
 func TestSlowPods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.add(200)
-		b := watchBoth(t, w, 0)
-		b.to(10*time.Second+500*time.Millisecond, 0)
+	settled(t, 200, func(t *testing.T, w *world, b *both) {
 		w.set(func() {
 			w.slow[cri.OpContainerStatus] = time.Second
 			for _, p := range w.pods {
@@ -179,7 +184,7 @@ func TestSlowPods(t *testing.T) {
 			}
 		})
 		for d := 15 * time.Second; d < 208*time.Second; d += 24 * time.Second {
-			b.to(d, 0)
+			b.to(d)
 			n, about := b.l.Snapshot().remaining(time.Now(), 2*time.Minute)
 			t.Logf("%s: %d remain until about %s", d, n, about.Sub(b.begin))
 			if end := about.Sub(b.begin); end < 210*time.Second || end > 213*time.Second {
@@ -192,7 +197,7 @@ func TestSlowPods(t *testing.T) {
 		if b.age() < 3*time.Minute {
 			t.Error(b.age())
 		}
-		b.to(220*time.Second, 0)
+		b.to(220 * time.Second)
 		if b.age() > 2*time.Second {
 			t.Error(b.age())
 		}
@@ -201,16 +206,12 @@ func TestSlowPods(t *testing.T) {
 
 // TestTwoStuckPods: two pods that hang for good cost 2 min each in every round.
 func TestTwoStuckPods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.add(10)
-		b := watchBoth(t, w, 0)
-		b.to(10*time.Second+500*time.Millisecond, 0)
+	settled(t, 10, func(t *testing.T, w *world, b *both) {
 		w.hang("pod003")
 		w.hang("pod007")
 		w.set(func() { w.pods["pod003"].state, w.pods["pod007"].state = cri.StateExited, cri.StateExited })
 		for _, d := range []int{12, 20, 40, 100, 140, 200, 249, 253, 400} {
-			b.to(time.Duration(d)*time.Second, 0)
+			b.to(time.Duration(d) * time.Second)
 			r, m := b.l.Snapshot().Facts(time.Now(), 2*time.Minute)
 			if d == 20 && (len(r.Inspecting) != 2 || m.Inspecting != 2 || m.EndsBy.Sub(b.begin) != 251*time.Second) {
 				t.Errorf("%d s: %+v %+v", d, r, m)
@@ -221,7 +222,7 @@ func TestTwoStuckPods(t *testing.T) {
 		}
 		w.release("pod003")
 		w.release("pod007")
-		b.to(420*time.Second, 0)
+		b.to(420 * time.Second)
 		if b.age() > 2*time.Second {
 			t.Error(b.age())
 		}
@@ -231,30 +232,26 @@ func TestTwoStuckPods(t *testing.T) {
 // TestListHangsDuringInspections: seen within a period, and the kubelet's own list
 // hangs only from the end of its inspections on.
 func TestListHangsDuringInspections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.add(10)
-		b := watchBoth(t, w, 0)
-		b.to(10*time.Second+500*time.Millisecond, 0)
+	settled(t, 10, func(t *testing.T, w *world, b *both) {
 		w.hang("pod003")
 		w.set(func() { w.pods["pod003"].state = cri.StateExited })
-		b.to(20*time.Second, 0)
+		b.to(20 * time.Second)
 		w.hang(cri.OpListContainers)
-		b.to(22*time.Second, 0)
+		b.to(22 * time.Second)
 		s := b.l.Snapshot()
 		if s.Beside.Phase != facts.PhaseListContainers || time.Since(s.Beside.PhaseStart) > 2*time.Second || s.Relist.Phase != facts.PhaseInspect {
 			t.Errorf("%+v", s.Beside)
 		}
-		b.to(50*time.Second, 0)
+		b.to(50 * time.Second)
 		w.release("pod003")
-		b.to(60*time.Second, 0)
+		b.to(60 * time.Second)
 		if s = b.l.Snapshot(); s.Relist.Phase != facts.PhaseListContainers || s.Beside.Phase != facts.PhaseListContainers {
 			t.Errorf("%s %+v", s.Relist.Phase, s.Beside)
 		}
 		t.Logf("the list beside hangs for %s, the round's for %s", time.Since(s.Beside.PhaseStart).Round(time.Second), time.Since(s.Relist.PhaseStart).Round(time.Second))
-		b.to(100*time.Second, 0)
+		b.to(100 * time.Second)
 		w.release(cri.OpListContainers)
-		b.to(110*time.Second, 0)
+		b.to(110 * time.Second)
 		if b.age() > 2*time.Second {
 			t.Error(b.age())
 		}
@@ -263,14 +260,10 @@ func TestListHangsDuringInspections(t *testing.T) {
 
 // TestRestart: a kubelet that restarts gives up its relist, and has seen nothing.
 func TestRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.add(10)
-		b := watchBoth(t, w, 0)
-		b.to(10*time.Second+500*time.Millisecond, 0)
+	settled(t, 10, func(t *testing.T, w *world, b *both) {
 		w.hang("pod003")
 		w.set(func() { w.pods["pod003"].state = cri.StateExited })
-		b.to(40*time.Second, 0)
+		b.to(40 * time.Second)
 		w.release("pod003")
 		w.hang("pod010")
 		b.l.Restart()
