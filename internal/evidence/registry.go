@@ -144,7 +144,7 @@ func (r *Registry) newKubelet(o Options) []Source {
 		Name:     "kubelet",
 		Every:    4,
 		Timeout:  5 * time.Second,
-		Resample: func(v *facts.Kubelet) bool { return !v.OK },
+		Resample: func(v *facts.Kubelet) bool { return !v.OK || v.API.Refused != "" },
 		Gather:   client.Sample,
 		Store: func(e *facts.Evidence, v *facts.Kubelet) {
 			e.Kubelet = v

@@ -269,10 +269,11 @@ type KubeletAPI struct {
 	// acknowledgement, Retransmits how often that was sent again in a row.
 	UnackedBytes uint32 `json:"unacked_bytes,omitzero"`
 	Retransmits  int    `json:"retransmits,omitzero"`
-	// AckedAt is when the server last acknowledged anything, LostSince the first sample since
-	// then in which no connection works; zero while one does.
+	// AckedAt is when the server last acknowledged a request, LostSince since when no connection
+	// works, zero while one does; Unproven is true while one that is new may.
 	AckedAt   time.Time `json:"acked_at,omitzero"`
 	LostSince time.Time `json:"lost_since,omitzero"`
+	Unproven  bool      `json:"unproven,omitzero"`
 	// Certificate is the file of the kubelet's client certificate, "" where it is a part of the
 	// kubeconfig; CertificateNotAfter is when it expires, zero if unknown.
 	Certificate         string    `json:"certificate,omitzero"`

@@ -12,6 +12,7 @@ import (
 type apiLoss struct {
 	first    time.Time // the first moment at which no request of the kubelet is answered
 	answered time.Time // the last moment at which one was, zero if unknown
+	starting bool      // the kubelet has sent none since it started
 	evidence string
 }
 
@@ -24,7 +25,10 @@ func apiLosses(f *facts.Facts, t time.Time) []apiLoss {
 	}
 	var out []apiLoss
 	if api != nil && !api.LostSince.IsZero() {
-		out = append(out, apiLoss{first: api.LostSince, answered: api.AckedAt, evidence: connectionText(api)})
+		out = append(out, apiLoss{
+			first: api.LostSince, answered: api.AckedAt, evidence: connectionText(api),
+			starting: api.AckedAt.Before(process.Started.Add(kubeletStarts)),
+		})
 	}
 	if api != nil && !api.CertificateNotAfter.IsZero() && t.After(api.CertificateNotAfter) {
 		expired := api.CertificateNotAfter
@@ -41,6 +45,8 @@ func apiLosses(f *facts.Facts, t time.Time) []apiLoss {
 // connectionText describes a kubelet without a connection that works.
 func connectionText(api *facts.KubeletAPI) string {
 	switch {
+	case api.Connections > 0 && api.UnackedBytes == 0:
+		return "no request goes over a connection to its API server " + api.Server + " that lasts"
 	case api.Connections > 0:
 		return "its API server " + api.Server + " does not answer: " + facts.Count(int(api.UnackedBytes), "byte", "bytes") +
 			" unacknowledged, " + facts.Count(api.Retransmits, "retransmission", "retransmissions")
@@ -61,7 +67,8 @@ func (l *apiLoss) start() time.Time { return cmp.Or(l.answered, l.first) }
 
 func kubeletDisconnected(s *signals) (out lines) {
 	for _, loss := range apiLosses(s.f, s.moment) {
-		out.addIf(loss.lasts(s), "%s, for %s", loss.evidence, s.ago(loss.start()))
+		waits := loss.starting && s.status != statusOK // for its first Status, before it sends more
+		out.addIf(loss.lasts(s) && !waits, "%s, for %s", loss.evidence, s.ago(loss.start()))
 	}
 	return out
 }

@@ -243,6 +243,7 @@ func (s *signals) observations() kubelet.Observations {
 		StatusWillFail: s.statusWillFail,
 		Unreachable:    s.link != linkAnswers && s.link != linkUnsettled,
 		APILost:        s.apiLost(),
+		APIUnproven:    s.f.Evidence.KubeletAPI != nil && s.f.Evidence.KubeletAPI.Unproven,
 		Blind:          s.blind,
 	}
 }

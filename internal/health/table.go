@@ -163,11 +163,11 @@ var table = withPages([]Reason{
 	{
 		ID: KubeletStalled, Layer: LayerKubelet, Severity: facts.SeverityCritical,
 		Match: kubeletStalled,
-		Reads: []string{"kubelet_process"},
+		Reads: []string{"kubelet_process"}, Suppresses: []string{KubeletDisconnected},
 	},
 	{
 		ID: KubeletDown, Layer: LayerKubelet, Severity: facts.SeverityCritical,
-		Match: kubeletDown,
+		Match: kubeletDown, Suppresses: []string{KubeletDisconnected},
 		Reads: []string{"kubelet_process", "kernel_log"}, Logged: (*signals).loggedKubeletEnd,
 	},
 	{

@@ -147,6 +147,7 @@ const (
 	kubeletFails          = 10 * time.Second
 	kubeletGone           = kubelet.GoneAfter
 	kubeletOld            = 330 * time.Second
+	kubeletStarts         = 30 * time.Second // until it has asked its API server for all that it needs to start
 	// A kubelet whose API server restarts connects again within apiLostAfter.
 	apiLostAfter   = 10 * time.Second
 	apiSilentAfter = 15 * time.Second

@@ -90,7 +90,7 @@ func (m *moment) relistTrouble() bool {
 // underWay reports whether a relist has been under way for longer than limit.
 func (m *moment) underWay(limit time.Duration) bool {
 	began := facts.RelistBegan(m.f)
-	return !began.IsZero() && m.age(began) > limit
+	return m.unanswered(began, limit)
 }
 
 // relistEndsInTime reports whether the relist, which inspects, ends before the next one would come too late.

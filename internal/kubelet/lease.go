@@ -16,6 +16,10 @@ const (
 	nodeMonitorGrace  = 50 * time.Second
 	// PauseNoticed is the shortest pause of the node after which the node controller may have written Unknown.
 	PauseNoticed = nodeMonitorGrace - leasePeriod - writerSlack
+	// cacheBackoff is the longest time from the end of such a loss until the kubelet lists its own Node again. While its
+	// cache shows the Node Ready it writes nothing (kubelet_node_status.go, tryUpdateNodeStatus; client-go/tools/cache,
+	// reflector.go: the back-off is 30 s at most, and as much again by chance).
+	cacheBackoff = time.Minute
 )
 
 // silentMessage is the message of a condition that the node controller has written.
@@ -36,8 +40,11 @@ func (m *moment) silentSince() (silent, answered time.Time) {
 		return k.At, k.AnsweredAt
 	}
 	first := m.APILost.First
-	if first.IsZero() {
+	switch {
+	case first.IsZero():
 		return first, first
+	case m.APILost.LastOK.IsZero(): // the loss is older than plegd
+		return first, first.Add(-PauseNoticed)
 	}
 	return first, facts.Later(m.APILost.LastOK, first.Add(-leasePeriod)) // it renewed its lease once in that time
 }

@@ -17,12 +17,15 @@ type Memory struct {
 	Started      time.Time `json:"started,omitzero"`
 	Silence      time.Time `json:"silence,omitzero"`
 	Back         time.Time `json:"back,omitzero"`
+	Lost         time.Time `json:"lost,omitzero"`
+	Cached       time.Time `json:"cached,omitzero"`
 }
 
 // Times returns the addresses of all times.
 func (m *Memory) Times() []*time.Time {
 	return []*time.Time{
 		&m.Rewritten, &m.HangEarliest, &m.HangLatest, &m.Released, &m.Turned, &m.TurnedBefore, &m.Started, &m.Silence, &m.Back,
+		&m.Lost, &m.Cached,
 	}
 }
 
@@ -42,6 +45,8 @@ func (m *Model) Memory() Memory {
 		Started:      m.started,
 		Silence:      m.silence,
 		Back:         m.back,
+		Lost:         m.lost,
+		Cached:       m.cached,
 	}
 }
 
@@ -59,6 +64,8 @@ func Resume(memory Memory) Model {
 		started:      memory.Started,
 		silence:      memory.Silence,
 		back:         memory.Back,
+		lost:         memory.Lost,
+		cached:       memory.Cached,
 	}
 	m.updates.hang = window{earliest: memory.HangEarliest, latest: memory.HangLatest}
 	m.updates.released = memory.Released

@@ -30,6 +30,8 @@ type Model struct {
 	started      time.Time // start of a kubelet that has restarted, until its first update is bounded
 	silence      time.Time // the first look at a silent kubelet, zero while it answers
 	back         time.Time // since when it answers again
+	lost         time.Time // since when it cannot reach its API server, zero while it can
+	cached       time.Time // until when its cache of its Node may be that of such a loss
 }
 
 // message is that of the condition as last written.
@@ -60,6 +62,7 @@ func (m *Model) Restart(t time.Time) {
 	m.updates.released = t
 	m.relists = relists{}
 	m.missed = window{}
+	m.cached = time.Time{}
 }
 
 // Observe returns the condition that the API shows and its next change, and the start of the kubelet's last relist by an
@@ -174,13 +177,20 @@ func (m *moment) turnedAt() time.Time {
 // followKubelet notes since when the kubelet is silent, and since when it answers again.
 func (m *Model) followKubelet(s *step) {
 	silent, answered := s.silentSince()
+	mayAnswer := silent.IsZero() || s.APIUnproven
+	if mayAnswer && !m.silence.IsZero() || s.APIUnproven && m.state == Unsettled {
+		m.back = s.t
+	}
+	if mayAnswer && !m.lost.IsZero() { // the back-off doubles: it is no longer than twice the loss so far
+		lost := s.t.Sub(facts.Later(m.lost, s.f.KubeletStarted))
+		m.cached = s.t.Add(min(2*lost, cacheBackoff))
+	}
 	switch {
 	case silent.IsZero():
-		if !m.silence.IsZero() {
-			m.back = s.t
-		}
+		m.lost = time.Time{}
 		m.silence = time.Time{}
 	default:
+		m.lost = s.APILost.First
 		m.silence = cmp.Or(m.silence, silent)
 		s.grace = graceWindow(answered, m.silence)
 	}

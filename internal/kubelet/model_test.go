@@ -92,7 +92,8 @@ func TestKubeletIsDead(t *testing.T) {
 }
 
 // TestKubeletIsDisconnected: the same message and window where the kubelet answers plegd and not its API server, whether
-// it is connections that do not work or a certificate that has expired; and none for a kubelet without API server.
+// it is connections that do not work or a certificate that has expired; and none for a kubelet without API server. It
+// writes Ready once it has listed its Node again, which it may wait with for a minute.
 func TestKubeletIsDisconnected(t *testing.T) {
 	const lost, back = 10.0, 120.0
 	second := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
@@ -103,14 +104,14 @@ func TestKubeletIsDisconnected(t *testing.T) {
 	} {
 		var n silentKubelet
 		standalone := api == facts.KubeletAPI{}
-		for at := 0.0; at < 140; at += 0.25 {
+		for at := 0.0; at < 210; at += 0.25 {
 			v := n.at(second(at), false, func(f *facts.Facts) {
 				f.Evidence.KubeletProcess = &facts.KubeletProcess{PID: 7, Started: second(-60), Standalone: standalone}
 				if at > lost+2 && at < back {
 					f.Evidence.KubeletAPI = &api
 				}
 			})
-			quiet := standalone || at < lost+10 || at > back+12
+			quiet := standalone || at < lost+10 || at > back+72
 			if quiet && (!v.NodeReady || v.NotReadyIn != nil || v.ReadyIn != nil) {
 				t.Fatalf("%s: second %v: node Ready %t, NotReady in %v, Ready in %v", name, at, v.NodeReady, v.NotReadyIn, v.ReadyIn)
 			}
@@ -122,6 +123,60 @@ func TestKubeletIsDisconnected(t *testing.T) {
 			}
 			if !quiet && at > lost+59 && at < back && v.NodeReady {
 				t.Fatalf("%s: second %v: the node is Ready", name, at)
+			}
+			if !quiet && at > back && at < back+70 && (!v.NodeReady || v.ReadyIn == nil) {
+				t.Fatalf("%s: second %v: node Ready %t, Ready in %v", name, at, v.NodeReady, v.ReadyIn)
+			}
+		}
+	}
+}
+
+// TestUnprovenReturn: neither Unknown nor Ready is certain while a connection of the kubelet's is new, and Ready not
+// before one has lasted, also of another kubelet; where the loss is older than plegd, Ready is not certain from the start.
+func TestUnprovenReturn(t *testing.T) {
+	const back = 120.0
+	second := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
+	for name, tt := range map[string]struct {
+		acked     float64               // the last answer, 0 for none that plegd has seen
+		unproven  func(at float64) bool // a new connection
+		restarted float64               // when the kubelet is
+		ready     float64               // when Ready is certain
+	}{
+		"a connection that is refused now and then": {acked: 10, unproven: func(at float64) bool { return at > 90 && int(at)%8 == 0 }, ready: back + 72},
+		"the kubelet is restarted":                  {acked: 10, unproven: func(at float64) bool { return at >= back-2 }, restarted: back - 3, ready: back + 22},
+		"the loss is older than plegd":              {unproven: func(float64) bool { return false }, ready: back + 72},
+	} {
+		var n silentKubelet
+		restarted := false
+		for at := 24.0; at < 210; at += 0.25 {
+			isRestarted := tt.restarted > 0 && at >= tt.restarted
+			if isRestarted && !restarted {
+				n.writer.Restart(second(at))
+				restarted = true
+			}
+			v := n.at(second(at), false, func(f *facts.Facts) {
+				f.Evidence.KubeletProcess = &facts.KubeletProcess{PID: 7, Started: second(-60)}
+				if restarted {
+					f.KubeletStarted = second(tt.restarted)
+				}
+				f.Evidence.KubeletAPI = &facts.KubeletAPI{Server: "s:1"}
+				if at < back {
+					f.Evidence.KubeletAPI.LostSince = second(12)
+					f.Evidence.KubeletAPI.Unproven = tt.unproven(at)
+				}
+				if tt.acked > 0 {
+					f.Evidence.KubeletAPI.AckedAt = second(tt.acked)
+				}
+			})
+			isOpen := v.NotReadyIn != nil || v.ReadyIn != nil
+			isLost := at > 72 && at < back && !tt.unproven(at)
+			isReady := at > tt.ready
+			mayBeReady := at > back+11
+			switch {
+			case isLost && v.NodeReady, isReady && (!v.NodeReady || isOpen), !isLost && at > 72 && !v.NodeReady:
+				t.Fatalf("%s: second %v: node Ready %t, in %v", name, at, v.NodeReady, v.ReadyIn)
+			case !mayBeReady && v.NodeReady && !isOpen:
+				t.Fatalf("%s: second %v: Ready is certain", name, at)
 			}
 		}
 	}

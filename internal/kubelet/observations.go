@@ -22,8 +22,9 @@ type Observations struct {
 	StatusWillFail bool
 	// Unreachable is true while no call gets through: no connection, or one on which nothing is answered.
 	Unreachable bool
-	// APILost is since when the kubelet cannot reach its API server.
-	APILost APILoss
+	// APILost is since when the kubelet cannot reach its API server, APIUnproven true while it is open whether it can.
+	APILost     APILoss
+	APIUnproven bool
 	// Blind is true where only plegd cannot reach the runtime: a permission, or a path that its mounts lack.
 	Blind bool
 }

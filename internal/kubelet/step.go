@@ -112,12 +112,18 @@ func (s *step) mute() bool {
 	return s.lost() || s.silent() && s.f.Evidence.Kubelet != nil && s.f.Evidence.Kubelet.Refused
 }
 
-func (s *step) graceOver() bool         { return s.silent() && !s.t.Before(s.grace.latest) }
+// disconnected reports whether it is lost, and has no new connection either.
+func (s *step) disconnected() bool { return s.lost() && !s.APIUnproven }
+
+func (s *step) graceOver() bool {
+	return s.silent() && !s.APIUnproven && !s.t.Before(s.grace.latest)
+}
 func (s *step) answersAfterDoubt() bool { return s.answers() && s.model.doubt }
 
-// mayHaveReturned reports whether a kubelet that was silent answers, and an update of it may have ended since.
+// mayHaveReturned reports whether a kubelet that was silent answers, or may, and an update of it may have ended since.
 func (s *step) mayHaveReturned() bool {
-	return s.answers() && !s.t.Before(s.readyWindow().earliest)
+	mayAnswer := s.answers() || s.APIUnproven
+	return mayAnswer && !s.t.Before(s.readyWindow().earliest)
 }
 
 // mayBeReady reports whether an update may have found the rules holding.
@@ -159,6 +165,7 @@ func (s *step) readyWindow() window {
 	earliest := facts.Later(holding, returned)
 	started := facts.Plus(s.model.updates.first.latest, writerSlack)
 	latest := facts.Later(facts.Plus(holding, StatusPeriod), facts.Later(returned, facts.Later(s.relistDue(), started)))
+	latest = facts.Later(latest, s.model.cached)
 	return window{earliest: s.model.updates.next(earliest).earliest, latest: s.model.updates.next(latest).latest}
 }
 

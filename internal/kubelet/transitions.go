@@ -45,7 +45,8 @@ var transitions = []transition{
 	},
 	{states: []State{Unobserved}, next: Ready, observation: "calls are answered and the rules hold", observed: (*step).observed},
 
-	{states: []State{Ready, Falling, Unsettled}, next: Silent, observation: "the kubelet is silent for longer than a restart takes", observed: (*step).lost},
+	{states: []State{Ready, Falling}, next: Silent, observation: "the kubelet is silent for longer than a restart takes", observed: (*step).lost},
+	{states: []State{Unsettled}, next: Silent, observation: "it is, and has no new connection to its API server", observed: (*step).disconnected},
 	{states: []State{Silent, NotReady}, next: Unknown, observation: "the node controller's grace has passed", observed: (*step).graceOver},
 	{states: []State{Silent}, next: Unsettled, observation: "the kubelet answers, after Unknown may have been written", observed: (*step).answersAfterDoubt},
 	{states: []State{Silent}, next: Ready, observation: "the kubelet answers", observed: (*step).answers},

@@ -16,10 +16,11 @@ const (
 	SynSent = 2
 
 	inetInfo = 2 // INET_DIAG_INFO, a struct tcp_info of linux/tcp.h
-	// The places of retransmits and last_ack_recv in struct tcp_info; its length up to the last.
+	// The places of retransmits, last_ack_recv and bytes_acked in struct tcp_info; its length up to the last.
 	infoRetransmits = 2
 	infoLastAck     = 56
-	infoLen         = 60
+	infoAcked       = 120
+	infoLen         = 128
 )
 
 // TCPSocket is one TCP socket.
@@ -34,8 +35,9 @@ type TCPSocket struct {
 	Unread, Unacked uint32
 	// Retransmits is how often the oldest of them was sent again without an answer.
 	Retransmits int
-	// LastAck is how long ago the other end acknowledged anything.
+	// LastAck is how long ago the other end acknowledged anything, Acked how many bytes it has.
 	LastAck time.Duration
+	Acked   uint64
 }
 
 // TCPTo returns the TCP sockets in one of the states of the mask whose other end has a port,
@@ -138,6 +140,7 @@ func parseTCP(b []byte) (TCPSocket, error) {
 		}
 		s.Retransmits = int(info[infoRetransmits])
 		s.LastAck = time.Duration(word(info, infoLastAck)) * time.Millisecond
+		s.Acked = order.Uint64(info[infoAcked:])
 	})
 	if err != nil {
 		return TCPSocket{}, err

@@ -52,6 +52,7 @@ type lane struct {
 	recording  *record.Recording
 	// credentials are the kubelet's, its token where nil.
 	credentials map[string]any
+	cutAPI      func() // closes the connections to the API server
 	stop        func() // ends the recorder
 }
 
@@ -66,7 +67,7 @@ func (l *lane) start(t *testing.T) {
 		l.simulated = newSimulated(t, l.node, l.dir)
 		l.socket = l.simulated.Socket
 	}
-	l.cluster.ForwardTo(l.node)
+	l.cutAPI = l.cluster.ForwardTo(l.node)
 	l.api = l.cluster.WatchReady(t, l.name)
 	l.configure()
 	l.StartKubelet()
@@ -141,6 +142,42 @@ func (l *lane) useCredentials(credentials map[string]any) {
 	l.credentials = credentials
 	l.kubelet.Kill()
 	l.StartKubelet()
+}
+
+// acceptToken has the API server accept a token of the node, and returns it as credentials: a bootstrap token, which is
+// a Secret.
+func (l *lane) acceptToken() map[string]any {
+	l.Helper()
+	id := l.tokenID()
+	const secret = "0123456789abcdef"
+	l.cluster.Run("kubectl", "-n", "kube-system", "create", "secret", "generic", "bootstrap-token-"+id, "--type=bootstrap.kubernetes.io/token",
+		"--from-literal=token-id="+id, "--from-literal=token-secret="+secret, "--from-literal=usage-bootstrap-authentication=true")
+	return map[string]any{"token": id + "." + secret}
+}
+
+// revokeToken has the API server refuse the token once tokenCached has passed.
+func (l *lane) revokeToken() {
+	l.Helper()
+	l.cluster.Run("kubectl", "-n", "kube-system", "delete", "secret", "bootstrap-token-"+l.tokenID())
+}
+
+// tokenID has six characters.
+func (l *lane) tokenID() string { return ("000000" + l.name)[len(l.name):] }
+
+// tokenRefused starts the kubelet with a token that is refused for a while, and does something in that time.
+func (l *lane) tokenRefused(meanwhile func()) {
+	l.Helper()
+	l.cluster.Run("kubectl", "create", "clusterrolebinding", l.name, "--clusterrole=cluster-admin", "--group=system:bootstrappers")
+	l.useCredentials(l.acceptToken())
+	lab.Eventually(l, minute, "all is well", l.well)
+	l.Sleep(calm)
+	l.Fault()
+	l.revokeToken()
+	meanwhile()
+	l.AwaitReady(false, 100*second)
+	l.Sleep(hold)
+	l.acceptToken()
+	l.Recovery()
 }
 
 // StartKubelet starts the kubelet, for the first time or after its end.

@@ -63,6 +63,11 @@ const (
 	leaseUnknown   = 15 * time.Second
 	statusUnknown  = 11 * time.Second
 	faultUnknown   = 3 * minute
+
+	// tokenCached is how long the API server accepts a token that has been revoked (TokenSuccessCacheTTL), refusedSeen by
+	// when plegd knows: two renewals of the lease are missed.
+	tokenCached = 10 * second
+	refusedSeen = tokenCached + 28*second
 )
 
 var scenarios = []scenario{
@@ -267,8 +272,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "the kubelet is restarted with a token that is refused", minor: true, loopSilent: true, wantReason: "KubeletDisconnected",
-		// plegd takes a kubelet for lost 30 s after its start: by then Unknown is near.
-		unknown: leaseUnknown, predicted: minute, reasonWithin: 45 * second, goneWithin: 20 * second, length: 140 * second,
+		unknown: leaseUnknown, predicted: 26 * second, reasonWithin: 26 * second, goneWithin: 20 * second, length: 140 * second,
 		run: func(l *lane) {
 			l.Fault()
 			l.useCredentials(map[string]any{"token": "revoked"})
@@ -276,6 +280,22 @@ var scenarios = []scenario{
 			l.Sleep(hold)
 			l.useCredentials(nil)
 			l.Recovery()
+		},
+	},
+	{
+		name: "the kubelet's token is refused while it runs", minor: true, loopSilent: true, wantReason: "KubeletDisconnected",
+		unknown: leaseUnknown + tokenCached, predicted: refusedSeen, reasonWithin: refusedSeen, goneWithin: 20 * second, length: 200 * second,
+		run: func(l *lane) { l.tokenRefused(func() {}) },
+	},
+	{
+		// Without a watch of its Node, the kubelet waits for up to a minute before it lists it again.
+		name: "the kubelet's token is refused while it runs, and its connections are cut", loopSilent: true, wantReason: "KubeletDisconnected",
+		unknown: leaseUnknown + tokenCached, predicted: refusedSeen, reasonWithin: refusedSeen, goneWithin: 20 * second, length: 260 * second,
+		run: func(l *lane) {
+			l.tokenRefused(func() {
+				l.Sleep(tokenCached)
+				l.cutAPI()
+			})
 		},
 	},
 }

@@ -110,12 +110,21 @@ func TestAPIConnections(t *testing.T) {
 	}
 	conn, err := net.Dial("tcp", server.Addr().String())
 	must.Do(t, err)
-	if v := sample(); v.Connections != 1 || !v.LostSince.IsZero() || time.Since(v.AckedAt) > time.Minute {
+	if v := sample(); v.Connections != 1 || !v.LostSince.IsZero() || !v.Unproven {
 		t.Errorf("with a connection: %+v", v)
+	}
+	_, err = conn.Write(make([]byte, 1000)) // it returns once the kernel has delivered them
+	must.Do(t, err)
+	for inode, c := range a.connections {
+		c.seenAt = c.seenAt.Add(-staysAfter)
+		a.connections[inode] = c
+	}
+	if v := sample(); v.Connections != 1 || !v.LostSince.IsZero() || v.Unproven || time.Since(v.AckedAt) > time.Minute {
+		t.Errorf("after a request: %+v", v)
 	}
 	must.Do(t, conn.Close())
 	lost := sample()
-	if lost.Connections != 0 || lost.LostSince.IsZero() || lost.AckedAt.IsZero() {
+	if lost.Connections != 0 || lost.LostSince.IsZero() || lost.Unproven {
 		t.Errorf("after it is closed: %+v", lost)
 	}
 	if v := sample(); !v.LostSince.Equal(lost.LostSince) {
@@ -123,34 +132,101 @@ func TestAPIConnections(t *testing.T) {
 	}
 }
 
-// TestAnotherKubelet: what the kubelet before reached shows that this one needs no proxy, where both have one server.
+// TestAnotherKubelet: what the kubelet before reached shows that this one needs no proxy, where both have one server; and
+// what it lost for long is lost until there is a connection.
 func TestAnotherKubelet(t *testing.T) {
-	acked := time.Now().Add(-time.Minute)
-	for server, want := range map[string]time.Time{"https://10.0.0.1:6443": acked, "https://10.0.0.1:443": {}, "https://10.0.0.2:6443": {}} {
+	now := time.Now()
+	acked := now.Add(-time.Minute)
+	for name, tt := range map[string]struct {
+		server string
+		loss   time.Duration
+		same   bool
+		lost   bool
+	}{
+		"the same server":          {"https://10.0.0.1:6443", 0, true, false},
+		"a restart closes it":      {"https://10.0.0.1:6443", time.Second, true, false},
+		"it was lost for long":     {"https://10.0.0.1:6443", time.Minute, true, true},
+		"another port":             {"https://10.0.0.1:443", time.Minute, false, false},
+		"another server's address": {"https://10.0.0.2:6443", time.Minute, false, false},
+	} {
 		root := t.TempDir()
-		must.Do(t, os.WriteFile(root+"/k", []byte(kubeconfigOf(server, "/none")), 0o600))
-		a := &API{client: apiClient{server: "10.0.0.1:6443"}, ackedAt: acked, lostSince: acked}
+		must.Do(t, os.WriteFile(root+"/k", []byte(kubeconfigOf(tt.server, "/none")), 0o600))
+		a := &API{client: apiClient{server: "10.0.0.1:6443"}, direct: true, ackedAt: acked, sampledAt: now}
+		if tt.loss > 0 {
+			a.lostSince = now.Add(-tt.loss)
+		}
 		a.restart(t.Context(), &settings{kubeconfig: "/k", tree: place{root: root}})
-		check.Equal(t, a.ackedAt, want, "%s", server)
-		check.Equal(t, a.lostSince.IsZero(), true, "%s: nothing is lost yet", server)
+		check.Equal(t, a.direct && a.ackedAt.Equal(acked), tt.same, "%s: acknowledged at %s", name, a.ackedAt)
+		check.Equal(t, !a.lostSince.IsZero(), tt.lost, "%s", name)
 	}
 }
 
-// TestRefusedRequests: a server that refuses each request closes its connections, so that a loss ends with one that stays.
+// TestRefusedRequests: a server that refuses each request closes its connection, but for streams that have begun before.
+// A loss ends with a connection that stays and that requests go over. Each sample has the bytes that the server has
+// acknowledged of each connection, by its inode.
 func TestRefusedRequests(t *testing.T) {
-	started := time.Now().Add(-time.Hour)
-	a := &API{ackedAt: started.Add(time.Minute)}
-	for i, tt := range []struct {
-		inodes []uint32
-		lost   bool
-	}{{[]uint32{1}, false}, {[]uint32{2}, false}, {nil, true}, {[]uint32{3}, true}, {[]uint32{4, 5}, true}, {[]uint32{5}, false}, {[]uint32{6}, false}} {
-		var found []proc.TCPSocket
-		for _, inode := range tt.inodes {
-			found = append(found, proc.TCPSocket{State: proc.Established, Inode: inode})
+	const s = time.Second
+	began := time.Now().Add(-time.Hour)
+	at := func(d time.Duration) time.Time { return began.Add(d) }
+	type sample struct {
+		at       time.Duration
+		acked    map[uint32]uint64
+		lost     time.Duration // since when, 0 while it is not
+		unproven bool
+	}
+	for name, tt := range map[string]struct {
+		set     settings
+		samples []sample
+	}{
+		"each connection is another one": {settings{}, []sample{
+			{40 * s, map[uint32]uint64{1: 1000}, 0, true}, {44 * s, map[uint32]uint64{1: 1500}, 0, false},
+			{48 * s, map[uint32]uint64{2: 500}, 0, true}, {50 * s, map[uint32]uint64{3: 500}, 48 * s, true},
+			{51 * s, map[uint32]uint64{3: 500}, 48 * s, true}, {52 * s, nil, 48 * s, false},
+			{60 * s, map[uint32]uint64{4: 500, 5: 500}, 48 * s, true}, {62 * s, map[uint32]uint64{5: 900}, 0, false},
+		}},
+		"another connection once": {settings{}, []sample{
+			{40 * s, map[uint32]uint64{1: 1000}, 0, true}, {44 * s, map[uint32]uint64{1: 1500}, 0, false},
+			{48 * s, map[uint32]uint64{2: 500}, 0, true}, {50 * s, map[uint32]uint64{2: 900}, 0, false},
+		}},
+		"a watch goes on, with pings": {settings{}, []sample{
+			{40 * s, map[uint32]uint64{1: 1000}, 0, true}, {44 * s, map[uint32]uint64{1: 1500}, 0, false},
+			{54 * s, map[uint32]uint64{1: 1540}, 0, false}, {64 * s, map[uint32]uint64{1: 1580}, 0, false},
+			{66 * s, map[uint32]uint64{1: 1580}, 44 * s, false}, {67 * s, map[uint32]uint64{1: 1580, 2: 500}, 44 * s, true},
+			{96 * s, map[uint32]uint64{1: 1620}, 44 * s, false}, {97 * s, map[uint32]uint64{1: 1620, 3: 500}, 44 * s, true},
+			{99 * s, map[uint32]uint64{1: 1620, 3: 900}, 0, false},
+		}},
+		"a lease that is renewed each 30 s": {settings{lease: 2 * time.Minute}, []sample{
+			{40 * s, map[uint32]uint64{1: 1000}, 0, true}, {44 * s, map[uint32]uint64{1: 1500}, 0, false},
+			{74 * s, map[uint32]uint64{1: 1540}, 0, false}, {106 * s, map[uint32]uint64{1: 1580}, 0, false}, {107 * s, map[uint32]uint64{1: 1580}, 44 * s, false},
+		}},
+		"the kubelet's files cannot be read": {settings{KubeletProcess: facts.KubeletProcess{Problem: "denied"}}, []sample{
+			{40 * s, map[uint32]uint64{1: 1000}, 0, true}, {44 * s, map[uint32]uint64{1: 1500}, 0, false}, {200 * s, map[uint32]uint64{1: 1500}, 0, false},
+		}},
+		"the kernel does not count": {settings{}, []sample{
+			{40 * s, map[uint32]uint64{1: 0}, 0, true}, {44 * s, map[uint32]uint64{1: 0}, 0, false}, {200 * s, map[uint32]uint64{1: 0}, 0, false},
+		}},
+		"refused from its start": {settings{}, []sample{
+			{2 * s, nil, 0, false}, {6 * s, map[uint32]uint64{1: 500}, 0, true}, {10 * s, nil, 0, true}, {14 * s, nil, 0, true},
+			{16 * s, nil, 2 * s, false},
+		}},
+	} {
+		a := &API{}
+		tt.set.Started = began
+		for _, sample := range tt.samples {
+			var found []proc.TCPSocket
+			for inode, acked := range sample.acked {
+				found = append(found, proc.TCPSocket{State: proc.Established, Inode: inode, Acked: acked})
+			}
+			out := &facts.KubeletAPI{At: at(sample.at)}
+			a.follow(found, out, &tt.set)
+			want := time.Time{}
+			if sample.lost > 0 {
+				want = at(sample.lost)
+			}
+			if !out.LostSince.Equal(want) || out.Unproven != sample.unproven {
+				t.Errorf("%s: second %v: lost since %s, want %s, unproven %t", name, sample.at.Seconds(), out.LostSince.Sub(began), sample.lost, out.Unproven)
+			}
 		}
-		out := &facts.KubeletAPI{At: time.Now()}
-		a.follow(found, out, started)
-		check.Equal(t, !out.LostSince.IsZero(), tt.lost, "sample %d", i)
 	}
 }
 
@@ -183,8 +259,8 @@ func TestFollowConnections(t *testing.T) {
 		"connecting, as the kubelet before":      {[]proc.TCPSocket{connecting}, time.Now(), long, false},
 		"just started, the one before had one":   {nil, time.Now(), long, false},
 	} {
-		a, out := &API{ackedAt: tt.acked}, &facts.KubeletAPI{At: time.Now()}
-		a.follow(tt.found, out, tt.started)
+		a, out := &API{ackedAt: tt.acked, direct: !tt.acked.IsZero()}, &facts.KubeletAPI{At: time.Now()}
+		a.follow(tt.found, out, &settings{KubeletProcess: facts.KubeletProcess{Started: tt.started}})
 		if out.LostSince.IsZero() == tt.lost {
 			t.Errorf("%s: %+v", name, out)
 		}

@@ -33,6 +33,7 @@ type config struct {
 	NodeStatusPeriod time.Duration   `yaml:"nodeStatusUpdateFrequency"`
 	RequestTimeout   time.Duration   `yaml:"runtimeRequestTimeout"`
 	HealthzPort      *int            `yaml:"healthzPort"`
+	LeaseSeconds     int             `yaml:"nodeLeaseDurationSeconds"`
 	FeatureGates     map[string]bool `yaml:"featureGates"`
 }
 
@@ -40,9 +41,10 @@ type config struct {
 type settings struct {
 	facts.KubeletProcess
 
-	kubeconfig string // absolute, "" for none or an unknown one
-	certDir    string // of the certificates that it has been issued
-	tree       place  // the kubelet's files
+	kubeconfig string        // absolute, "" for none or an unknown one
+	certDir    string        // of the certificates that it has been issued
+	tree       place         // the kubelet's files
+	lease      time.Duration // nodeLeaseDurationSeconds, 0 for the default
 }
 
 // settingsReader reads the settings of kubelets.
@@ -72,7 +74,7 @@ func (r *settingsReader) read(ctx context.Context, pid int, comm string, argumen
 		b.file(f, tree)
 	}
 	b.arguments(args)
-	out := settings{KubeletProcess: b.done(), tree: tree, kubeconfig: absolute(working, kubeconfig(args))}
+	out := settings{KubeletProcess: b.done(), tree: tree, kubeconfig: absolute(working, kubeconfig(args)), lease: b.lease}
 	out.certDir = absolute(working, cmp.Or(proc.ArgValue(args, "cert-dir"), defaultCertDir))
 	out.Standalone = isPlainKubelet(comm) && len(args) > 0 && kubeconfig(args) == ""
 	return out
@@ -125,6 +127,7 @@ type builder struct {
 	facts.KubeletProcess
 
 	gates    map[string]gate
+	lease    time.Duration
 	problems []string
 }
 
@@ -219,6 +222,9 @@ func (b *builder) add(c config, source string) {
 	if c.RequestTimeout > 0 {
 		b.RequestTimeout = c.RequestTimeout
 		b.From[facts.SettingRequestTimeout] = source
+	}
+	if c.LeaseSeconds > 0 {
+		b.lease = time.Duration(c.LeaseSeconds) * time.Second
 	}
 	if c.HealthzPort != nil {
 		b.HealthzPort = c.HealthzPort

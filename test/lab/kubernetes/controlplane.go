@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,7 +99,7 @@ func NewControlPlane(t testing.TB, n *lab.Node, version string, nodes ...string)
 		"--initial-cluster=default=http://127.0.0.1:2380")
 	c.Start("kube-apiserver", c.program("kube-apiserver"), "--etcd-servers=http://127.0.0.1:2379",
 		"--bind-address=127.0.0.1", "--secure-port="+APIPort, "--advertise-address="+NodeAddress, "--cert-dir="+c.Path("apiserver"),
-		"--token-auth-file="+c.write("tokens.csv", users.Bytes()), "--client-ca-file="+ca, "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--token-auth-file="+c.write("tokens.csv", users.Bytes()), "--client-ca-file="+ca, "--enable-bootstrap-token-auth", "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true", "--service-cluster-ip-range=10.96.0.0/24", "--kubelet-preferred-address-types=InternalIP",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+keys, "--service-account-signing-key-file="+keys)
 	lab.Eventually(t, 2*time.Minute, "the API server is ready", func() error {
@@ -197,20 +198,33 @@ func (c *ControlPlane) KubeconfigWith(user string, credentials map[string]any) (
 	return c.write(user+".kubeconfig", config)
 }
 
-// ForwardTo has the API server listen on another node too.
-func (c *ControlPlane) ForwardTo(n *lab.Node) {
+// ForwardTo has the API server listen on another node too. cut closes the connections to it so far.
+func (c *ControlPlane) ForwardTo(n *lab.Node) (cut func()) {
 	c.t.Helper()
 	l := n.Listen(apiAddress)
 	c.t.Cleanup(func() { lab.Close(l) })
+	var mu sync.Mutex
+	var conns []net.Conn
 	go func() {
 		for {
 			in, err := l.Accept()
 			if err != nil {
 				return
 			}
+			mu.Lock()
+			conns = append(conns, in)
+			mu.Unlock()
 			go c.forward(in)
 		}
 	}()
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, conn := range conns {
+			_ = conn.Close() // or closed already
+		}
+		conns = nil
+	}
 }
 
 func (c *ControlPlane) forward(in net.Conn) {
