@@ -66,11 +66,19 @@ func (m *Members) Shims(ctx context.Context, all *proc.Processes, runtime int, s
 
 // serves reports whether a process is a shim of the runtime. The error is why that is not known.
 func (m *Members) serves(ctx context.Context, p proc.Process, runtime int, program string, sockets []string) (bool, error) {
+	question := claim{process: p.ID(), comm: p.Comm, role: program + " at " + strings.Join(sockets, " "), owner: runtime}
+	_, known := m.answers[question]
+	if known { // and its arguments need not be read again
+		return true, nil
+	}
 	args, err := m.argsOf(p)
 	if !Serves(program, sockets, p.Comm, args) {
 		return false, err
 	}
 	answer := m.Shim(ctx, p, runtime)
+	if answer.Proven() {
+		m.keep(question, answer)
+	}
 	return answer.Proven(), answer.Err
 }
 
@@ -175,11 +183,8 @@ func (m *Members) prove(ctx context.Context, p proc.Process, owner int, role str
 	if uid != 0 && uid != proc.OwnerOf(m.table.ProcFS, owner) {
 		return refused("it runs as uid %d", uid) // not worth a place: there may be thousands
 	}
-	if len(m.answers) >= maxClaims {
-		clear(m.answers)
-	}
 	if role == helper && m.hasOwnMounts(p.PID, owner) {
-		m.answers[question] = otherMounts
+		m.keep(question, otherMounts)
 		return otherMounts
 	}
 	id, err := m.table.Identify(ctx, p.PID)
@@ -195,9 +200,17 @@ func (m *Members) prove(ctx context.Context, p proc.Process, owner int, role str
 	}
 	answer = ask(id, ownerID)
 	if answer.Err == nil {
-		m.answers[question] = answer
+		m.keep(question, answer)
 	}
 	return answer
+}
+
+// keep keeps an answer.
+func (m *Members) keep(question claim, answer Answer) {
+	if len(m.answers) >= maxClaims {
+		clear(m.answers)
+	}
+	m.answers[question] = answer
 }
 
 // Shim answers whether a process is a shim or conmon of the runtime: it has the runtime's user,
