@@ -62,9 +62,7 @@ func TestSingleQuestions(t *testing.T) {
 	rt := serve(t, fakeruntime.Options{})
 	pod := rt.AddPod(fakeruntime.PodSpec{Containers: []string{"server"}})
 	c, _ := clientOf(t, rt, Options{})
-	if err := c.StatusOf(t.Context(), &Entry{ID: pod.ContainerIDs[0]}); err != nil {
-		t.Error(err)
-	}
+	check.NoError(t, c.StatusOf(t.Context(), &Entry{ID: pod.ContainerIDs[0]}), "a container that exists")
 	for _, sandbox := range []bool{false, true} {
 		if e := failure(t, c.StatusOf(t.Context(), &Entry{Sandbox: sandbox, ID: "nobody"})); e.Code != CodeNotFound {
 			t.Errorf("%+v, want NotFound", e)

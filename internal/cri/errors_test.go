@@ -49,9 +49,7 @@ func TestMessageTooLarge(t *testing.T) {
 					t.Error(err)
 				}
 				rt.Set(rpcOf(op))
-				if err := calls(c, "", "")[op](t.Context()); err != nil {
-					t.Error(err)
-				}
+				check.NoError(t, calls(c, "", "")[op](t.Context()), "%s, once the list is small", op)
 			}
 		})
 	}
@@ -116,13 +114,9 @@ func TestBrokenAnswers(t *testing.T) {
 		rt.Set(rpcOf(op), fakeruntime.Garbage())
 		check.Equal(t, failure(t, call(t.Context())).Code, "Internal", "%s", op)
 		rt.Set(rpcOf(op), fakeruntime.Empty())
-		if err := call(t.Context()); err != nil {
-			t.Errorf("%s: an empty answer: %v", op, err)
-		}
+		check.NoError(t, call(t.Context()), "%s: an empty answer", op)
 		rt.Set(rpcOf(op))
-		if err := call(t.Context()); err != nil {
-			t.Errorf("%s: afterwards: %v", op, err)
-		}
+		check.NoError(t, call(t.Context()), "%s: afterwards", op)
 	}
 }
 

@@ -183,9 +183,7 @@ func TestBehindCmux(t *testing.T) {
 	}
 	for _, op := range []string{OpVersion, OpStatus, OpListPodSandbox, OpListContainers, OpPodSandboxStatus, OpContainerStatus} {
 		t.Run(op, func(t *testing.T) {
-			if err := calls(open(t), list[0].SandboxID, list[0].ID)[op](within(t, 10*time.Second)); err != nil {
-				t.Error(err)
-			}
+			check.NoError(t, calls(open(t), list[0].SandboxID, list[0].ID)[op](within(t, 10*time.Second)), "%s", op)
 		})
 	}
 	t.Run("pod lists", func(t *testing.T) {
@@ -238,9 +236,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 				}
 				check.NoError(t, c.Close(), "Close again")
 				time.Sleep(time.Hour)
-				if n := rt.Dials(); n != dials {
-					t.Errorf("%d connections after Close", n-dials)
-				}
+				check.Equal(t, rt.Dials(), dials, "connections an hour after Close")
 			})
 		})
 	}

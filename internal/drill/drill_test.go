@@ -44,9 +44,7 @@ func TestAlert(t *testing.T) {
 	}
 	// What a reason raises at its worst.
 	frozen, _ := health.Lookup("RuntimeFrozen")
-	if name := newAlert(t, Options{Reason: frozen}).Labels["alertname"]; name != "PLEGReasonCritical" {
-		t.Errorf("RuntimeFrozen raises %s", name)
-	}
+	check.Equal(t, newAlert(t, Options{Reason: frozen}).Labels["alertname"], "PLEGReasonCritical", "the alert of RuntimeFrozen")
 	for _, tt := range []struct{ reason, name, want string }{
 		{"ShimStuck", "PLEGFleetFault", "want PLEGReasonCritical or PLEGReasonWarning or PLEGUnhealthy"},
 		{"TooManyContainers", "PLEGReasonCritical", "want PLEGReasonLasting or PLEGUnhealthy"},

@@ -133,9 +133,7 @@ func start(t *testing.T, r *runtime, rely bool) (*Subscriber, *loop) {
 	go func() { ended <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
+		check.NoError(t, <-ended, "Run")
 	})
 	return s, l
 }

@@ -53,9 +53,7 @@ func TestFailpointHang(t *testing.T) {
 		_, err := list(within(t, 2*time.Minute), c)
 		wantStatus(t, err, codes.DeadlineExceeded, "")
 		check.Equal(t, time.Since(start), 2*time.Minute, "hung for")
-		if err := version(t.Context(), c); err != nil {
-			t.Error(err)
-		}
+		check.NoError(t, version(t.Context(), c), "Version")
 		results := make(chan error, 1)
 		call := func() {
 			go func() {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
 )
@@ -80,9 +81,7 @@ func TestLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := start(t, table, tt.program, tt.output, syscall.SysProcAttr{Setsid: tt.session})
 			answer := NewMembers(table).Helper(t.Context(), p, p, shim)
-			if answer.Proven() != tt.want {
-				t.Errorf("%+v", answer)
-			}
+			check.Equal(t, answer.Proven(), tt.want, "proven: %+v", answer)
 		})
 	}
 }

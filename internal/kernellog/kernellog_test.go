@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 )
 
 // TestParse has records of several kernels, and texts that a process chooses to look like one.
@@ -62,9 +63,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	m, _ := Parse([]byte("3,5,57504231726,-;Killed process 812 (a) total-vm:1kB"))
-	if m.Up != 57504231726*time.Microsecond {
-		t.Errorf("at %s", m.Up)
-	}
+	check.Equal(t, m.Up, 57504231726*time.Microsecond, "the time since boot")
 }
 
 // TestNext: overwritten records are reported, then reading continues; an interrupted read is made again.

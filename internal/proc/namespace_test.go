@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 )
 
@@ -16,8 +17,6 @@ func TestPIDIn(t *testing.T) {
 	for _, tt := range []struct{ pid, peer, want int }{
 		{20, 10, 3}, {30, 10, 4}, {30, 30, 1}, {20, 1, 20}, {40, 10, 0}, {50, 10, 0}, {20, 50, 0},
 	} {
-		if got := PIDIn(procfs, tt.pid, tt.peer); got != tt.want {
-			t.Errorf("pid %d in the namespace of %d: %d, want %d", tt.pid, tt.peer, got, tt.want)
-		}
+		check.Equal(t, PIDIn(procfs, tt.pid, tt.peer), tt.want, "pid %d in the namespace of %d", tt.pid, tt.peer)
 	}
 }

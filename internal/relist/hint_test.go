@@ -255,8 +255,6 @@ func TestPanicBeside(t *testing.T) {
 			t.Errorf("last seen %s ago, %d lists beside under way", time.Since(s.LastSeen), len(p.l.besideToken))
 		}
 		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		check.NoError(t, <-done, "Run")
 	})
 }

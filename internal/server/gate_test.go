@@ -155,9 +155,7 @@ func probe(t *testing.T, url, control string) {
 	for tries := 1; err != nil && tries < probeTries && ctx.Err() == nil; tries++ {
 		err = ask(ctx, url)
 	}
-	if err != nil {
-		t.Errorf("a probe: %v", err)
-	}
+	check.NoError(t, err, "a probe")
 }
 
 // ask returns why a URL has no answer, or an answer that is no success.
@@ -307,9 +305,7 @@ func TestPasswords(t *testing.T) {
 		}
 	}
 	p.comparing <- struct{}{} // a comparison that takes long
-	if err := p.check(t.Context(), client(0), good); err != nil {
-		t.Errorf("the right password waits for another check: %v", err)
-	}
+	check.NoError(t, p.check(t.Context(), client(0), good), "the right password beside another check")
 	var waiting sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	for n := range maxPasswordQueue {

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/exporter"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/leaktest"
 	"github.com/plegd/plegd/test/must"
 	"github.com/plegd/plegd/test/viewtest"
@@ -84,9 +85,7 @@ func start(t *testing.T, s *Server) (stop func()) {
 	go func() { done <- s.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the %s: %v", s.what, err)
-		}
+		check.NoError(t, <-done, "the %s", s.what)
 	})
 	t.Cleanup(stop)
 	<-s.Ready()
