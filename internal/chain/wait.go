@@ -36,10 +36,7 @@ func (f *waiting) doubt(format string, args ...any) {
 // waitOf finds what a process waits for.
 func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 	if p.Dead() {
-		return wait{
-			state: facts.LinkEnded, next: p.PPID,
-			evidence: fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", p.PPID),
-		}
+		return e.reaping(p)
 	}
 	f, ok := e.look(ctx, p.PID)
 	if !ok {
@@ -60,6 +57,17 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 		f.helpers(ctx)
 	}
 	return f.result(ctx)
+}
+
+// reaping is the wait of a process that has ended for its tracer, which reaps it first, else for its parent.
+func (e *Explorer) reaping(p proc.Process) wait {
+	tracer, _ := proc.TracerPID(e.procfs, p.PID)
+	if tracer != 0 {
+		evidence := fmt.Sprintf("has ended; its tracer, pid %d, has not reaped it", tracer)
+		return wait{state: facts.LinkTraced, next: tracer, evidence: evidence}
+	}
+	evidence := fmt.Sprintf("has ended; its parent, pid %d, has not reaped it", p.PPID)
+	return wait{state: facts.LinkEnded, next: p.PPID, evidence: evidence}
 }
 
 // result is the one wait that was found. What names its object comes before the threads of

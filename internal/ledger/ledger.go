@@ -54,6 +54,7 @@ const (
 	holdersOfPipes       = "holders of pipes"
 	holdersOfSockets     = "holders of sockets"
 	pendingSignals       = "pending signals"
+	tracers              = "tracers"
 )
 
 // Options are what the ledger needs to know of the daemon.

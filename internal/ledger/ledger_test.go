@@ -32,6 +32,7 @@ type process struct {
 	arguments   []string
 	pidNS       string // "" for the node's
 	nsPID       int    // in its PID namespace, 0 for 7
+	tracer      int
 }
 
 const socket = "/run/containerd/containerd.sock"
@@ -81,9 +82,11 @@ func write(t *testing.T, root string, p process) {
 		fields[6] = "4"
 		line = before + ") " + strings.Join(fields, " ") + "\n"
 	}
+	tracer := fmt.Sprintf("TracerPid:\t%d\n", p.tracer)
 	evidencetest.WriteTree(t, root, map[string]string{
+		fmt.Sprintf("%d/task/%d/status", p.pid, p.pid):    tracer,
 		fmt.Sprintf("%d/stat", p.pid):                     line,
-		fmt.Sprintf("%d/status", p.pid):                   fmt.Sprintf("Uid:\t%d\t0\t0\t0\nNSpid:\t%d\n", p.uid, cmp.Or(p.nsPID, 7)) + "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
+		fmt.Sprintf("%d/status", p.pid):                   fmt.Sprintf("Uid:\t%d\t0\t0\t0\nNSpid:\t%d\n", p.uid, cmp.Or(p.nsPID, 7)) + tracer + "SigPnd:\t" + p.pending + "\nShdPnd:\t0000000000000000\n",
 		fmt.Sprintf("%d/cgroup", p.pid):                   "0::/\n",
 		fmt.Sprintf("%d/task/%d/stat", p.pid, p.pid):      line,
 		fmt.Sprintf("%d/task/%d/schedstat", p.pid, p.pid): "1 1 1\n",
@@ -97,7 +100,8 @@ func write(t *testing.T, root string, p process) {
 }
 
 // TestKilled: a killed process that does not end is found after 10 s, with the member of its PID
-// namespace for which it waits; a process in D that was not killed, and one of no container, is not.
+// namespace or the tracer for which it waits; a process in D or traced that was not killed, and one of no container, is
+// not.
 func TestKilled(t *testing.T) {
 	const kill, none = "0000000000000100", "0000000000000000"
 	for _, tt := range []struct {
@@ -121,6 +125,19 @@ func TestKilled(t *testing.T) {
 			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none, pidNS: "2"},
 			{pid: 31, parent: 20, comm: "probe", state: 'D', pending: none, pidNS: "2"},
 		}, 11 * time.Second, 30},
+		{"its end stops in a tracer", []process{
+			{pid: 30, parent: 20, comm: "app", state: 't', pending: kill, tracer: 50}, {pid: 50, parent: 1, comm: "strace", state: 'S'},
+		}, 11 * time.Second, 50},
+		{"stopped by a tracer", []process{
+			{pid: 30, parent: 20, comm: "app", state: 't', pending: none, tracer: 50}, {pid: 50, parent: 1, comm: "strace", state: 'S'},
+		}, time.Hour, 0},
+		{"its tracer has not reaped it", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'Z', tracer: 50}, {pid: 50, parent: 1, comm: "strace", state: 'S'},
+		}, 11 * time.Second, 50},
+		{"its shim has not reaped it", []process{{pid: 30, parent: 20, comm: "app", state: 'Z'}}, time.Hour, 0},
+		{"a tracer in the container has not reaped another one", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'S'}, {pid: 31, parent: 30, comm: "app", state: 'Z', tracer: 30},
+		}, time.Hour, 0},
 		{"it ends in time", []process{{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none}}, 9 * time.Second, 0},
 		{"another user's shim", []process{
 			{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', uid: 1000, arguments: shimOf(socket)},
@@ -144,8 +161,11 @@ func TestKilled(t *testing.T) {
 			found := l.Pass(t.Context()).Findings
 			culprit := 0
 			for _, f := range found {
-				if f.Reason == shimStuck && f.Chain.Links[0].PID == 20 {
-					culprit = f.Chain.Links[1].PID
+				if f.Reason != shimStuck || f.Chain.Links[0].PID != 20 {
+					continue
+				}
+				for _, link := range f.Chain.Links[1:] {
+					culprit = cmp.Or(link.PID, culprit) // the last process
 				}
 			}
 			check.Equal(t, culprit, tt.culprit, "culprit: %+v", found)

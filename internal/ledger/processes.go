@@ -19,6 +19,7 @@ func (p *pass) processes(ctx context.Context) {
 	}
 	p.lost(ctx, all)
 	p.killed(ctx, all)
+	p.unreaped(ctx, all)
 }
 
 // tableAge is how old the process table may be.
@@ -29,11 +30,11 @@ func (p *pass) tableAge() time.Duration {
 	return tableAge
 }
 
-// killed notes the killed processes of shims that do not end: they wait in the kernel, or their PID
-// namespace has a member that does.
+// killed notes the killed processes of shims that do not end: they wait in the kernel or for a tracer, or their
+// PID namespace has a member that waits in the kernel.
 func (p *pass) killed(ctx context.Context, all *proc.Processes) {
 	for _, candidate := range all.ByPID {
-		if !candidate.Exiting && candidate.State != 'D' {
+		if !candidate.Exiting && !mayNotEnd(candidate) {
 			continue
 		}
 		shim := p.ownerOf(ctx, all, candidate)
@@ -50,6 +51,34 @@ func (p *pass) killed(ctx context.Context, all *proc.Processes) {
 		}
 		o.debtor = p.memberInD(all, process)
 		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s), which has been killed", process.PID, process.Comm)
+	}
+}
+
+// mayNotEnd reports whether a process, as it waits, does not get to a SIGKILL.
+func mayNotEnd(process proc.Process) bool { return process.State == 'D' || process.State == 't' }
+
+// unreaped notes the processes of shims that have ended and that a tracer has not reaped: the shim learns of the
+// end afterwards.
+func (p *pass) unreaped(ctx context.Context, all *proc.Processes) {
+	shims := p.shimsIn(ctx, all)
+	for _, zombie := range all.Zombies {
+		_, isOfShim := shims[zombie.PPID]
+		if !isOfShim {
+			continue
+		}
+		current, err := proc.ReadStat(p.Table.ProcFS, zombie.PID)
+		if err != nil || current.ID() != zombie.ID() {
+			continue
+		}
+		tracer, err := proc.TracerPID(p.Table.ProcFS, zombie.PID)
+		p.unread.Add(tracers, err)
+		if tracer == 0 {
+			continue
+		}
+		o := p.keep(obligation{identity: identity{kind: killed, id: zombie.Start, pid: zombie.PID}, waiter: zombie.PPID})
+		o.begun = earlier(o.begun, all.At)
+		o.debtor = zombie.PID
+		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s)", zombie.PID, zombie.Comm)
 	}
 }
 
@@ -82,7 +111,7 @@ func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Pr
 
 // isDying reports whether a process is ending, or has a SIGKILL that it does not get to.
 func (p *pass) isDying(process proc.Process) bool {
-	if process.Exiting || process.State != 'D' {
+	if process.Exiting || !mayNotEnd(process) {
 		return process.Exiting
 	}
 	pending, err := proc.KillPending(p.Table.ProcFS, process.PID)

@@ -22,6 +22,7 @@ import (
 const (
 	// maxProcesses bounds the entries of one pass over /proc: about 50 MiB of memory.
 	maxProcesses = 1 << 17
+	maxZombies   = 256
 	// slowTimeout limits the wait for a file that may block, and slowReaders the number of such
 	// reads that hang at the same time.
 	slowTimeout = 200 * time.Millisecond
@@ -40,6 +41,8 @@ var ErrGone = fmt.Errorf("no such process: %w", Absent)
 type Processes struct {
 	At    time.Time // when the pass began
 	ByPID map[int]Process
+	// Zombies are those that have ended and were not reaped yet, maxZombies of them.
+	Zombies []Process
 	// Unread is why processes are missing, nil where none is: more of them than one pass reads.
 	Unread error
 	// children are pids by the parent's, ascending.
@@ -48,7 +51,20 @@ type Processes struct {
 
 // copy returns the processes of a pass that continues later.
 func (p *Processes) copy(unread error) *Processes {
-	return &Processes{At: p.At, ByPID: maps.Clone(p.ByPID), Unread: unread, children: maps.Clone(p.children)}
+	return &Processes{
+		At: p.At, ByPID: maps.Clone(p.ByPID), Zombies: slices.Clone(p.Zombies), Unread: unread, children: maps.Clone(p.children),
+	}
+}
+
+func (p *Processes) add(process Process) {
+	if !process.Dead() {
+		p.ByPID[process.PID] = process
+		p.children[process.PPID] = append(p.children[process.PPID], process.PID)
+		return
+	}
+	if len(p.Zombies) < maxZombies {
+		p.Zombies = append(p.Zombies, process)
+	}
 }
 
 // Children returns the children of a process, by ascending pid.
@@ -106,7 +122,7 @@ func NewTable(procfs string) *Table {
 }
 
 // Processes returns the processes, read again if the last pass is older than maxAge. Zombies are
-// left out.
+// apart from the others.
 //
 // A pass stops when ctx ends: the error is Late, and the next call continues it. The processes
 // that were read until then are returned with the error. Any other error is of /proc itself.
@@ -184,13 +200,11 @@ func (t *Table) continuePass(ctx context.Context, p *pass) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		process, err := t.Alive(p.pids[0])
+		process, err := ReadStat(t.ProcFS, p.pids[0])
 		p.pids = p.pids[1:]
-		if err != nil {
-			continue // it has just ended
+		if err == nil { // else it has just ended
+			p.next.add(process)
 		}
-		p.next.ByPID[process.PID] = process
-		p.next.children[process.PPID] = append(p.next.children[process.PPID], process.PID)
 	}
 	return true
 }
