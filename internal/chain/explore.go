@@ -112,7 +112,7 @@ func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
 		e.fromTarget(ctx, c, target, unread)
 	case s.isGeneral() && s.OthersAnswered():
 		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
-	case s.OthersAnswered() && len(e.sweep.hung) > 1:
+	case s.OthersAnswered() && e.sweep.complete():
 		e.fromRuntime(ctx, c, unknown)
 	case s.OthersAnswered():
 		c.Unknown = unknown
@@ -171,12 +171,15 @@ func (e *Explorer) fromTarget(ctx context.Context, c *facts.Chain, t *cri.Entry,
 	e.fromRuntime(ctx, c, why)
 }
 
-// fromRuntime continues with the process that does the runtime's work, if that leads outside of it;
-// unknown is the reason that the chain gives where it does not.
+// fromRuntime continues with the process that does the runtime's work, else with the runtime, if that leads outside of
+// it; unknown is the reason that the chain gives where it does not.
 func (e *Explorer) fromRuntime(ctx context.Context, c *facts.Chain, unknown string) {
 	n := len(c.Links)
-	e.follow(ctx, c, e.runtime())
-	if !leadsOutside(c.Links[n:]) {
+	for _, pid := range slices.Compact([]int{e.runtime(), e.symptom.RuntimePID}) {
+		e.follow(ctx, c, pid)
+		if leadsOutside(c.Links[n:]) {
+			return
+		}
 		c.Links = c.Links[:n]
 		c.Unknown = unknown
 	}
@@ -321,6 +324,9 @@ func (s *sweep) count(ctx context.Context, t *cri.Entry, err error, how outcome)
 	}
 	return err
 }
+
+// complete reports whether the sweep has shown that no single container or pod is the cause.
+func (s *sweep) complete() bool { return s.asked > 0 && s.failed == nil }
 
 // target returns the target whose call hangs; the text is the reason why there is none.
 func (s *sweep) target() (none *cri.Entry, why string) {

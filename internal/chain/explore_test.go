@@ -41,16 +41,23 @@ func TestMountOfRuntime(t *testing.T) {
 		{"a stopped process", 10, map[string]string{"locks": lock}, 'T', facts.Link{Kind: facts.KindProcess, PID: 12}},
 		{"an idle process", 10, map[string]string{"locks": lock}, 'S', facts.Link{Kind: facts.KindProcess, PID: 12}},
 		{"nothing, beside locks", 10, map[string]string{"locks": ""}, 'S', facts.Link{Kind: facts.KindContainer}},
+		{"a mount, beside an idle daemon", 12, map[string]string{"11/task/11/wchan": "rpc_wait_bit_killable"}, 'S', facts.Link{Kind: facts.KindMount, Name: "/volume"}},
 	} {
 		state := byte('S')
 		if tt.want.Kind == facts.KindMount {
 			state = 'D'
 		}
-		root := procTree(t, map[int]byte{10: state, 11: 'S', 12: tt.peer})
+		states := map[int]byte{10: 'S', 11: 'S', 12: tt.peer}
+		blocked := 10
+		if tt.daemon == 12 {
+			blocked = 11
+		}
+		states[blocked] = state
+		root := procTree(t, states)
 		if state == 'D' {
 			evidencetest.WriteTree(t, root, map[string]string{
-				"10/task/10/syscall": fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),
-				"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
+				fmt.Sprintf("%d/task/%[1]d/syscall", blocked): fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),
+				fmt.Sprintf("%d/mountinfo", blocked):          "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
 			})
 		}
 		evidencetest.WriteTree(t, root, tt.files)
@@ -59,19 +66,20 @@ func TestMountOfRuntime(t *testing.T) {
 		for _, targets := range [][]*cri.Entry{
 			{{ID: "c", SandboxID: "s"}},
 			{{ID: "c", SandboxID: "s"}, {ID: "d", SandboxID: "t"}}, // of different pods
+			{}, // each is answered
 		} {
 			s := symptomOf(targets...)
 			s.RuntimePID = 11
 			s.DaemonPID = tt.daemon
 			e := New(proc.NewTable(root), sysfs, nil)
 			e.symptom = s
-			e.sweep = sweep{asked: len(targets), hung: targets}
+			e.sweep = sweep{asked: 2, hung: targets}
 			c := facts.Chain{Links: []facts.Link{{Kind: facts.KindCall, Name: "list_containers"}}}
 			e.fromCall(t.Context(), &c)
 			last := c.Links[len(c.Links)-1]
 			want := tt.want
 			isUnknown := want.Kind == facts.KindContainer
-			if isUnknown && len(targets) > 1 {
+			if isUnknown && len(targets) != 1 {
 				want = facts.Link{Kind: facts.KindCall, Name: "list_containers"}
 			}
 			isLast := last.Kind == want.Kind && last.PID == want.PID && (want.Name == "" || last.Name == want.Name)

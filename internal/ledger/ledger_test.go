@@ -235,6 +235,7 @@ func TestLost(t *testing.T) {
 		before, after map[string]*cri.Entry // the lists
 		isNew         bool                  // it ran in a list between two passes alone, and its shim is in no table before
 		ends          bool                  // the shim
+		state         byte                  // of the shim, once the lists change; 0 for asleep
 		restarts      bool                  // plegd
 		later         time.Duration
 		want          bool
@@ -247,6 +248,8 @@ func TestLost(t *testing.T) {
 		{name: "its sandbox ended and a container runs", before: entry, after: container, later: time.Hour},
 		{name: "gone a moment ago", before: entry, after: other, later: 29 * time.Second},
 		{name: "removed with its shim", before: entry, after: other, ends: true, later: time.Hour},
+		{name: "its stopped shim cannot end", before: entry, after: other, state: 'T', later: time.Hour},
+		{name: "its traced shim cannot end", before: entry, after: ended, state: 't', later: time.Hour},
 		{name: "no list since", before: entry, later: time.Hour},
 		{name: "never listed", before: other, after: other, later: time.Hour},
 		{name: "started and gone between two passes", before: other, after: other, isNew: true, later: 31 * time.Second, want: true},
@@ -280,6 +283,9 @@ func TestLost(t *testing.T) {
 				must.Do(t, os.Rename(shim+".new", shim))
 				l.Table = proc.NewTable(root) // the process table is read by the system's clock
 				l.members = family.NewMembers(l.Table)
+			}
+			if tt.state != 0 {
+				write(t, root, process{pid: 20, parent: 1, comm: "containerd-shim", state: tt.state, arguments: shimOf(socket)})
 			}
 			l.Pass(t.Context())
 			if tt.ends {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
@@ -75,6 +76,9 @@ func (p *pass) noteLost(shim proc.Process, id string, entry *cri.Entry) *cri.Ent
 	current, err := p.Table.Alive(shim.PID) // the table may be old
 	if entry == nil || err != nil || current.ID() != shim.ID() {
 		return nil
+	}
+	if strings.IndexByte("TtD", current.State) >= 0 { // it is stuck, and could not end with its pod
+		return entry
 	}
 	o := p.keep(obligation{identity: what, name: id})
 	o.lost = facts.Link{
