@@ -185,9 +185,9 @@ func (e *Explorer) fromRuntime(ctx context.Context, c *facts.Chain, unknown stri
 	}
 }
 
-// leadsOutside reports whether the links from the runtime on end outside of it: at a mount, or at
-// another process that has a file lock, leaves requests unanswered, or does nothing until it is
-// continued.
+// leadsOutside reports whether the links from the runtime on end outside of it: at a mount or in the kernel, as below a
+// frozen file system, or at another process that has a file lock, leaves requests unanswered, or does nothing until
+// it is continued.
 func leadsOutside(links []facts.Link) bool {
 	if len(links) < 2 {
 		return false
@@ -195,7 +195,7 @@ func leadsOutside(links []facts.Link) bool {
 	runtime := links[0].State
 	return runtime == facts.LinkLocked || runtime == facts.LinkUnanswered ||
 		slices.ContainsFunc(links[1:], func(l facts.Link) bool {
-			return l.Kind == facts.KindMount || l.PID != 0 && l.State.StandsStill()
+			return l.Kind == facts.KindMount || l.Kind == facts.KindKernel || l.PID != 0 && l.State.StandsStill()
 		})
 }
 

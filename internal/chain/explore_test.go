@@ -41,10 +41,11 @@ func TestMountOfRuntime(t *testing.T) {
 		{"a stopped process", 10, map[string]string{"locks": lock}, 'T', facts.Link{Kind: facts.KindProcess, PID: 12}},
 		{"an idle process", 10, map[string]string{"locks": lock}, 'S', facts.Link{Kind: facts.KindProcess, PID: 12}},
 		{"nothing, beside locks", 10, map[string]string{"locks": ""}, 'S', facts.Link{Kind: facts.KindContainer}},
+		{"a frozen file system", 10, map[string]string{"10/task/10/wchan": "percpu_rwsem_wait"}, 'S', facts.Link{Kind: facts.KindKernel}},
 		{"a mount, beside an idle daemon", 12, map[string]string{"11/task/11/wchan": "rpc_wait_bit_killable"}, 'S', facts.Link{Kind: facts.KindMount, Name: "/volume"}},
 	} {
 		state := byte('S')
-		if tt.want.Kind == facts.KindMount {
+		if tt.want.Kind == facts.KindMount || tt.want.Kind == facts.KindKernel {
 			state = 'D'
 		}
 		states := map[int]byte{10: 'S', 11: 'S', 12: tt.peer}
