@@ -92,16 +92,17 @@ var ociCommands = []string{
 
 // endsSoon reports whether a child of the runtime or of a shim is to end soon, under any
 // name: runc, a CNI plugin, a hook. One that may run for long by design is none: an NRI plugin, or
-// an OCI runtime while somebody uses exec.
+// an OCI runtime while somebody uses exec. A shim detaches that one, and waits for the process itself.
 func endsSoon(p, parent proc.Process, args []string) bool {
 	nri := func(arg string) bool { return path.IsAbs(arg) && strings.Contains(arg, "/nri/") }
+	attached := slices.Contains(args, "exec") && !slices.Contains(args, "--detach")
 	switch {
 	case NamedShim(p):
 		return IsShimCommand(args) || p.Comm == parent.Comm && p.State == 'D' // it cannot begin its program
 	case p.Comm == parent.Comm: // likewise
 		return true
 	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
-		slices.Contains(args, "exec"), slices.ContainsFunc(args[:min(len(args), 2)], nri):
+		attached, slices.ContainsFunc(args[:min(len(args), 2)], nri):
 		return false
 	case NamedShim(parent) && p.Start <= parent.Start+setup:
 		return runsOCI(p, args)

@@ -21,6 +21,8 @@ func TestEndsSoon(t *testing.T) {
 		"runc":                        {"runc", young, shim, []string{"runc", "create", "id"}, true},
 		"runc, arguments not known":   {"runc", young, runtime, nil, true},
 		"somebody uses exec":          {"runc", young, runtime, []string{"runc", "exec", "id"}, false},
+		"exec of a shim's":            {"runc", young, shim, []string{"runc", "exec", "--process", "p", "--detach", "id"}, true},
+		"exec of a conmon's":          {"crun", young, proc.Process{Comm: "conmon"}, []string{"crun", "exec", "--pid-file", "f", "--detach", "id"}, true},
 		"exec by another OCI runtime": {"nvidia-containe", young, runtime, []string{"nvidia-container-runtime", "exec", "id"}, false},
 		"another OCI runtime":         {"nvidia-containe", old, shim, []string{"nvidia-container-runtime", "create", "id"}, true},
 		"a CNI plugin":                {"bridge", young, runtime, []string{"/opt/cni/bin/bridge"}, true},

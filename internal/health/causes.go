@@ -206,11 +206,20 @@ func (s *signals) waitsForHop(c *facts.Chain, hop string) bool {
 // chainNext is the first step for the culprit of the chain that is about a reason; "" where there is none.
 func (s *signals) chainNext(id string, c *facts.Chain) string {
 	culprit := c.Culprit()
-	if culprit == nil || c.First().Kind == facts.KindCall && s.chainCause != id &&
-		(c.Link(facts.KindMount) == nil || id != symptomOfCall(s.chain.First())) {
+	if culprit == nil || c.First().Kind == facts.KindCall && s.chainCause != id && !explains(c, id) {
 		return ""
 	}
 	return firstStep(c, culprit)
+}
+
+// explains reports whether the chain of a call explains a reason that it does not prove: the symptom of that call where
+// it leads to a mount, and RuntimeStorageStall where a thread of the runtime waits in the kernel.
+func explains(c *facts.Chain, id string) bool {
+	runtime := c.Link(facts.KindRuntime)
+	if id == RuntimeStorageStall {
+		return runtime != nil && runtime.State == facts.LinkBlocked
+	}
+	return c.Link(facts.KindMount) != nil && id == symptomOfCall(c.First())
 }
 
 // finding returns the oldest finding of the ledger that proves a reason, nil for none.

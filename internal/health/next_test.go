@@ -165,3 +165,29 @@ func TestRestartNext(t *testing.T) {
 		}
 	}
 }
+
+// TestNextOfCall: the step of a reason that the chain of a call does not prove is the chain's where it explains it.
+func TestNextOfCall(t *testing.T) {
+	call := facts.Link{Kind: facts.KindCall, Name: "list_podsandbox", State: facts.LinkUnanswered}
+	blocked := facts.Link{Kind: facts.KindRuntime, Name: "cri-dockerd", PID: 7, State: facts.LinkBlocked}
+	idle := facts.Link{Kind: facts.KindRuntime, Name: "containerd", PID: 7, State: facts.LinkPeer}
+	kernel := facts.Link{Kind: facts.KindKernel, Name: "percpu_rwsem_wait", State: facts.LinkBlocked, Evidence: "as below a file system that is frozen"}
+	mount := facts.Link{Kind: facts.KindMount, Name: "/volume", State: facts.LinkFrozen}
+	for _, tt := range []struct {
+		name, id string
+		links    []facts.Link
+		want     string
+	}{
+		{"its thread waits in the kernel", RuntimeStorageStall, []facts.Link{call, blocked, kernel}, "frozen"},
+		{"its thread waits for a mount", RuntimeStorageStall, []facts.Link{call, blocked, mount}, "fsfreeze -u /volume"},
+		{"another process does", RuntimeStorageStall, []facts.Link{call, idle, mount}, ""},
+		{"the symptom of a call that leads to a mount", RuntimeListStall, []facts.Link{call, idle, mount}, "fsfreeze -u /volume"},
+		{"and to none", RuntimeListStall, []facts.Link{call, blocked, kernel}, ""},
+	} {
+		s := newSignals(&facts.Facts{}, t0, nil)
+		got := s.chainNext(tt.id, &facts.Chain{Links: tt.links})
+		if !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
