@@ -132,51 +132,84 @@ func TestKubeletIsDisconnected(t *testing.T) {
 }
 
 // TestUnprovenReturn: neither Unknown nor Ready is certain while a connection of the kubelet's is new, and Ready not
-// before one has lasted, also of another kubelet; where the loss is older than plegd, Ready is not certain from the start.
+// before one has lasted, also of another kubelet and beside another plegd, which sees the loss later.
 func TestUnprovenReturn(t *testing.T) {
-	const back = 120.0
+	const back = 180.0
 	second := func(s float64) time.Time { return t0.Add(time.Duration(s * float64(time.Second))) }
+	lost := facts.KubeletAPI{LostSince: second(12), AckedAt: second(10)}
+	isNew := facts.KubeletAPI{LostSince: second(12), AckedAt: second(10), Unproven: true}
 	for name, tt := range map[string]struct {
-		acked     float64               // the last answer, 0 for none that plegd has seen
-		unproven  func(at float64) bool // a new connection
-		restarted float64               // when the kubelet is
-		ready     float64               // when Ready is certain
+		api            func(at float64) facts.KubeletAPI // until the end of the loss
+		kubelet, plegd float64                           // when another one starts
+		earliest       float64                           // when Unknown may come, as seen at 40 s
+		known          float64                           // from when on it is certain
+		ready          float64                           // from when on Ready is
 	}{
-		"a connection that is refused now and then": {acked: 10, unproven: func(at float64) bool { return at > 90 && int(at)%8 == 0 }, ready: back + 72},
-		"the kubelet is restarted":                  {acked: 10, unproven: func(at float64) bool { return at >= back-2 }, restarted: back - 3, ready: back + 22},
-		"the loss is older than plegd":              {unproven: func(float64) bool { return false }, ready: back + 72},
+		"a connection that is refused now and then": {
+			api: func(at float64) facts.KubeletAPI {
+				if at > 90 && int(at)%8 == 0 {
+					return isNew
+				}
+				return lost
+			},
+			earliest: 48.8, known: 72, ready: back + 72,
+		},
+		"the kubelet is restarted": {
+			api: func(at float64) facts.KubeletAPI {
+				if at >= back-2 {
+					return isNew
+				}
+				return lost
+			},
+			kubelet: back - 3, earliest: 48.8, known: 72, ready: back + 22,
+		},
+		"the loss is older than plegd": {
+			api:      func(float64) facts.KubeletAPI { return facts.KubeletAPI{LostSince: second(12)} },
+			earliest: 40, known: 72, ready: back + 72,
+		},
+		"plegd is restarted, and sees the loss 21 s later": {
+			api: func(at float64) facts.KubeletAPI {
+				switch {
+				case at < 100:
+					return lost
+				case at < 121:
+					return facts.KubeletAPI{}
+				}
+				return facts.KubeletAPI{LostSince: second(100)}
+			},
+			plegd: 100, earliest: 48.8, known: 157, ready: back + 72,
+		},
 	} {
 		var n silentKubelet
-		restarted := false
-		for at := 24.0; at < 210; at += 0.25 {
-			isRestarted := tt.restarted > 0 && at >= tt.restarted
-			if isRestarted && !restarted {
+		for at := 24.0; at < 270; at += 0.25 {
+			if at == tt.kubelet {
 				n.writer.Restart(second(at))
-				restarted = true
+			}
+			if at == tt.plegd {
+				n.writer = kubelet.Resume(n.writer.Memory())
+			}
+			api := facts.KubeletAPI{}
+			if at < back {
+				api = tt.api(at)
 			}
 			v := n.at(second(at), false, func(f *facts.Facts) {
 				f.Evidence.KubeletProcess = &facts.KubeletProcess{PID: 7, Started: second(-60)}
-				if restarted {
-					f.KubeletStarted = second(tt.restarted)
-				}
-				f.Evidence.KubeletAPI = &facts.KubeletAPI{Server: "s:1"}
-				if at < back {
-					f.Evidence.KubeletAPI.LostSince = second(12)
-					f.Evidence.KubeletAPI.Unproven = tt.unproven(at)
-				}
-				if tt.acked > 0 {
-					f.Evidence.KubeletAPI.AckedAt = second(tt.acked)
+				f.Evidence.KubeletAPI = &api
+				if tt.kubelet > 0 && at >= tt.kubelet {
+					f.KubeletStarted = second(tt.kubelet)
 				}
 			})
 			isOpen := v.NotReadyIn != nil || v.ReadyIn != nil
-			isLost := at > 72 && at < back && !tt.unproven(at)
-			isReady := at > tt.ready
+			isKnown := at > tt.known && at < back && !api.Unproven
 			mayBeReady := at > back+11
+			isReady := at > tt.ready
 			switch {
-			case isLost && v.NodeReady, isReady && (!v.NodeReady || isOpen), !isLost && at > 72 && !v.NodeReady:
-				t.Fatalf("%s: second %v: node Ready %t, in %v", name, at, v.NodeReady, v.ReadyIn)
-			case !mayBeReady && v.NodeReady && !isOpen:
-				t.Fatalf("%s: second %v: Ready is certain", name, at)
+			case at == 40 && v.NotReadyIn.Round(100*time.Millisecond) != time.Duration((tt.earliest-at)*float64(time.Second)).Round(time.Millisecond):
+				t.Fatalf("%s: NotReady in %v", name, v.NotReadyIn)
+			case isKnown && v.NodeReady, (api.Unproven || at > back) && !v.NodeReady, api.Unproven && v.ReadyIn == nil:
+				t.Fatalf("%s: second %v: node Ready %t, Ready in %v", name, at, v.NodeReady, v.ReadyIn)
+			case !mayBeReady && v.NodeReady && !isOpen, isReady && isOpen:
+				t.Fatalf("%s: second %v: node Ready %t, NotReady in %v, Ready in %v", name, at, v.NodeReady, v.NotReadyIn, v.ReadyIn)
 			}
 		}
 	}

@@ -115,9 +115,8 @@ func (s *step) mute() bool {
 // disconnected reports whether it is lost, and has no new connection either.
 func (s *step) disconnected() bool { return s.lost() && !s.APIUnproven }
 
-func (s *step) graceOver() bool {
-	return s.silent() && !s.APIUnproven && !s.t.Before(s.grace.latest)
-}
+// graceOver reports whether the node controller has written Unknown.
+func (s *step) graceOver() bool         { return s.silent() && !s.t.Before(s.grace.latest) }
 func (s *step) answersAfterDoubt() bool { return s.answers() && s.model.doubt }
 
 // mayHaveReturned reports whether a kubelet that was silent answers, or may, and an update of it may have ended since.
