@@ -174,8 +174,7 @@ func (l *lane) tokenRefused(meanwhile func()) {
 	l.Fault()
 	l.revokeToken()
 	meanwhile()
-	l.AwaitReady(false, 100*second)
-	l.Sleep(hold)
+	l.holdNotReady(100 * second)
 	l.acceptToken()
 	l.Recovery()
 }
@@ -278,6 +277,18 @@ func (l *lane) AwaitReady(ready bool, limit time.Duration) bool {
 		}
 		return nil
 	}) == nil
+}
+
+// holdNotReady waits until the API shows the node NotReady, for at most a limit, and for hold.
+func (l *lane) holdNotReady(limit time.Duration) {
+	l.AwaitReady(false, limit)
+	l.Sleep(hold)
+}
+
+// heal ends the fault of the simulated runtime.
+func (l *lane) heal() {
+	l.Recovery()
+	l.simulated.Fail("")
 }
 
 // Settle waits until the node is Ready and plegd is healthy, for at most a limit,

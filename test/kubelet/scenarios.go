@@ -92,8 +92,7 @@ var scenarios = []scenario{
 		run: func(l *lane) {
 			l.Fault()
 			l.removeCNI()
-			l.AwaitReady(false, 60*second)
-			l.Sleep(hold)
+			l.holdNotReady(60 * second)
 			l.Recovery()
 			l.containerd.WriteCNIConfig()
 		},
@@ -106,8 +105,7 @@ var scenarios = []scenario{
 			l.Fault()
 			l.simulated.Do(order{Restart: 30}) // in each pod one has ended, one has begun
 			l.Sleep(90 * second)
-			l.Recovery()
-			l.simulated.Fail("")
+			l.heal()
 		},
 	},
 	{
@@ -118,8 +116,7 @@ var scenarios = []scenario{
 			l.simulated.Do(order{Restart: 80})
 			l.AwaitReady(false, 220*second)
 			l.AwaitReady(true, 100*second)
-			l.Recovery()
-			l.simulated.Fail("")
+			l.heal()
 		},
 	},
 	stuckPods("ContainerStatus of one pod hangs", 1, 150*second),
@@ -193,10 +190,8 @@ var scenarios = []scenario{
 			l.Sleep(60 * second)
 			l.startPlegd()
 			l.PredictedWithin(6 * second)
-			l.AwaitReady(false, 200*second)
-			l.Sleep(hold)
-			l.Recovery()
-			l.simulated.Fail("")
+			l.holdNotReady(200 * second)
+			l.heal()
 		},
 	},
 	changing("ListContainers takes 70 s while pods end", "ListContainers=delay(70s)", order{End: 3}, 240*second),
@@ -211,10 +206,8 @@ var scenarios = []scenario{
 			l.Sleep(calm)
 			l.Fault()
 			l.simulated.Fail("ListContainers=hang")
-			l.AwaitReady(false, 220*second)
-			l.Sleep(hold)
-			l.Recovery()
-			l.simulated.Fail("")
+			l.holdNotReady(220 * second)
+			l.heal()
 		},
 	},
 	{
@@ -226,10 +219,8 @@ var scenarios = []scenario{
 			l.Sleep(60 * second)
 			l.simulated.Fail("Status=error(Unknown: failed to get runtime status)")
 			l.PredictedWithin(statusSeen)
-			l.AwaitReady(false, minute)
-			l.Sleep(hold)
-			l.Recovery()
-			l.simulated.Fail("")
+			l.holdNotReady(minute)
+			l.heal()
 		},
 	},
 	{
@@ -238,8 +229,7 @@ var scenarios = []scenario{
 		run: func(l *lane) {
 			l.Fault()
 			l.dropAPI("-A")
-			l.AwaitReady(false, 90*second)
-			l.Sleep(hold)
+			l.holdNotReady(90 * second)
 			l.Recovery()
 			l.dropAPI("-D")
 		},
@@ -250,8 +240,7 @@ var scenarios = []scenario{
 		run: func(l *lane) {
 			l.Fault()
 			l.kubelet.Kill()
-			l.AwaitReady(false, 90*second)
-			l.Sleep(hold)
+			l.holdNotReady(90 * second)
 			l.StartKubelet()
 			l.Recovery()
 		},
@@ -264,8 +253,7 @@ var scenarios = []scenario{
 			l.useCredentials(l.cluster.NodeCertificate(l.name, expiry))
 			l.Sleep(time.Until(expiry))
 			l.Fault()
-			l.AwaitReady(false, 90*second)
-			l.Sleep(hold)
+			l.holdNotReady(90 * second)
 			l.useCredentials(nil)
 			l.Recovery()
 		},
@@ -276,8 +264,7 @@ var scenarios = []scenario{
 		run: func(l *lane) {
 			l.Fault()
 			l.useCredentials(map[string]any{"token": "revoked"})
-			l.AwaitReady(false, 90*second)
-			l.Sleep(hold)
+			l.holdNotReady(90 * second)
 			l.useCredentials(nil)
 			l.Recovery()
 		},
@@ -336,10 +323,8 @@ func failing(name, failpoints string, length time.Duration, s scenario) scenario
 	s.run = func(l *lane) {
 		l.Fault()
 		l.simulated.Fail(failpoints)
-		l.AwaitReady(false, length+2*minute)
-		l.Sleep(hold)
-		l.Recovery()
-		l.simulated.Fail("")
+		l.holdNotReady(length + 2*minute)
+		l.heal()
 	}
 	return s
 }
@@ -351,8 +336,7 @@ func lasting(name, failpoints string, d time.Duration, s scenario) scenario {
 		l.Fault()
 		l.simulated.Fail(failpoints)
 		l.Sleep(d)
-		l.Recovery()
-		l.simulated.Fail("")
+		l.heal()
 	}
 	return s
 }
@@ -370,8 +354,7 @@ func changing(name, failpoints string, change order, d time.Duration) scenario {
 				l.simulated.Do(change)
 				l.Sleep(20 * second)
 			}
-			l.Recovery()
-			l.simulated.Fail("")
+			l.heal()
 		},
 	}
 }
@@ -421,9 +404,7 @@ func kubeletRestarted(fault string, after, notReadyWithin time.Duration) func(*l
 		l.Sleep(after)
 		l.kubelet.Kill()
 		l.StartKubelet()
-		l.AwaitReady(false, notReadyWithin)
-		l.Sleep(hold)
-		l.Recovery()
-		l.simulated.Fail("")
+		l.holdNotReady(notReadyWithin)
+		l.heal()
 	}
 }

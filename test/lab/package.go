@@ -33,3 +33,11 @@ func PackageFile(t testing.TB, pattern string) string {
 	}
 	return found[0]
 }
+
+// Deployed reads a file below deploy/.
+func Deployed(t testing.TB, path ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "deploy"}, path...)...))
+	Must(t, err)
+	return string(b)
+}

@@ -4,6 +4,7 @@ package runtime
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -172,12 +173,9 @@ func (c *Containerd) readLog() {
 }
 
 // hangingRunc is a runc that hangs on one of its commands while a file is there.
-const hangingRunc = `#!/bin/sh
-for a in "$@"; do
-  while [ "$a" = %s ] && [ -e '%s' ]; do %s; done
-done
-exec %s "$@"
-`
+//
+//go:embed testdata/hanging-runc
+var hangingRunc string
 
 // RuncFlag is the file whose presence makes runc hang.
 func (c *Containerd) RuncFlag() string { return filepath.Join(filepath.Dir(c.Socket), "runc-hangs") }
