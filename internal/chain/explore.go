@@ -241,6 +241,8 @@ const (
 	sweepInFlight = 2
 	sweepTimeout  = 500 * time.Millisecond
 	sweepSpacing  = 5 * time.Millisecond // 200 a second
+	// deadlineSlack is how long before plegd's own timer a runtime that has the deadline of the call may report it.
+	deadlineSlack = 50 * time.Millisecond
 )
 
 // Asker asks the runtime for the status of one container or sandbox. It returns nil for any
@@ -267,13 +269,14 @@ const (
 
 // outcomeOf returns how a call ended. limited is the context that limited it.
 func outcomeOf(limited context.Context, err error) outcome {
+	deadline, _ := limited.Deadline()
 	e, failed := errors.AsType[*facts.CallError](err)
 	switch {
 	case err == nil:
 		return answered
 	case !failed, e.Code == cri.CodeUnavailable, e.Code == cri.CodeCanceled:
 		return impossible
-	case e.Code == cri.CodeDeadlineExceeded && limited.Err() != nil:
+	case e.Code == cri.CodeDeadlineExceeded && time.Until(deadline) < deadlineSlack:
 		return hangs
 	}
 	return answered

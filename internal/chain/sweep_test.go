@@ -20,6 +20,8 @@ import (
 type fakeAsker struct {
 	hang string // ids, with a blank around each
 	err  map[string]error
+	// early is how long before the deadline the runtime reports it, for a runtime that does.
+	early time.Duration
 
 	mu                sync.Mutex
 	at                []time.Time
@@ -44,7 +46,8 @@ func (f *fakeAsker) ask(ctx context.Context, t *cri.Entry) error {
 		f.mu.Unlock()
 	}()
 	if hangs {
-		<-ctx.Done()
+		deadline, _ := ctx.Deadline()
+		time.Sleep(time.Until(deadline) - f.early)
 		return &facts.CallError{Code: cri.CodeDeadlineExceeded}
 	}
 	time.Sleep(time.Millisecond)
@@ -96,6 +99,8 @@ func TestSweepResults(t *testing.T) {
 	}{
 		{"all hang", &fakeAsker{hang: " 0 1 2 "}, targets(3), true, "", "2 of 2 single status calls hang", 2},
 		{"two of one pod hang", &fakeAsker{hang: " a b "}, pod, true, "a", "", 2},
+		{"the runtime reports the deadline first", &fakeAsker{hang: " 2 ", early: 5 * time.Millisecond}, targets(4), true, "2", "", 1},
+		{"a call of the runtime is late", &fakeAsker{err: map[string]error{"3": &facts.CallError{Code: cri.CodeDeadlineExceeded}}}, targets(4), true, "", "each of 4", 0},
 		{"none hangs", &fakeAsker{}, targets(4), true, "", "each of 4 single status calls is answered", 0},
 		{"the runtime ends", &fakeAsker{err: map[string]error{"3": errors.New("refused")}}, targets(100), true, "", "could not be: refused", 0},
 		{"nothing else is answered", &fakeAsker{}, targets(4), false, "", "no single status call", 0},
