@@ -22,7 +22,7 @@ import (
 func TestSettings(t *testing.T) {
 	root := t.TempDir()
 	for file, content := range map[string]string{
-		"/etc/k/config.yaml": "kind: KubeletConfiguration\nnodeStatusUpdateFrequency: 20s\nruntimeRequestTimeout: 15s\ncontainerRuntimeEndpoint: unix:///a.sock\nfeatureGates:\n  EventedPLEG: true\n",
+		"/etc/k/config.yaml": "kind: KubeletConfiguration\nnodeStatusUpdateFrequency: 20s\nnodeLeaseDurationSeconds: 60\nruntimeRequestTimeout: 15s\ncontainerRuntimeEndpoint: unix:///a.sock\nfeatureGates:\n  EventedPLEG: true\n",
 		"/etc/k/d/10.conf":   "nodeStatusUpdateFrequency: 30s\nruntimeRequestTimeout: 0s\n",
 		"/etc/k/d/20.conf":   "nodeStatusUpdateFrequency: 40s\n",
 		"/etc/k/d/25/a.conf": "nodeStatusUpdateFrequency: 45s\n",
@@ -33,7 +33,11 @@ func TestSettings(t *testing.T) {
 		must.Do(t, os.WriteFile(root+file, []byte(content), 0o600))
 	}
 	r := settingsReader{root: root}
-	got := r.read(t.Context(), 9, "kubelet", []string{"/usr/bin/kubelet", "--config=/etc/k/config.yaml", "--config-dir", "/etc/k/d", "--container-runtime-endpoint=unix:///b.sock", "--feature-gates=A=true,EventedPLEG=false", "--feature-gates=B=true", "--runtime-request-timeout=x"}).KubeletProcess
+	read := r.read(t.Context(), 9, "kubelet", []string{"/usr/bin/kubelet", "--config=/etc/k/config.yaml", "--config-dir", "/etc/k/d", "--container-runtime-endpoint=unix:///b.sock", "--feature-gates=A=true,EventedPLEG=false", "--feature-gates=B=true", "--runtime-request-timeout=x"})
+	got := read.KubeletProcess
+	check.Equal(t, read.quietAfter(), 0, "with files that cannot be read")
+	read.Problem = ""
+	check.Equal(t, read.quietAfter(), 31200*time.Millisecond, "two renewals of a lease of 60 s")
 	if want := "/etc/k/d/40.conf: not valid in line 1; --runtime-request-timeout: not a duration"; got.Problem != want {
 		t.Errorf("problem %q, want %q", got.Problem, want)
 	}
