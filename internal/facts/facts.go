@@ -147,7 +147,12 @@ type InFlight struct {
 	PhaseStart time.Time `json:"phase_start,omitzero"`
 	Pods       int       `json:"pods,omitzero"`      // to be inspected, 0 before the inspections
 	Inspected  int       `json:"inspected,omitzero"` // how many of these have been
+	// Throttled is for how long plegd's own CPU quota has held it since the phase began: that is no time of the runtime's.
+	Throttled time.Duration `json:"throttled_seconds,omitzero"`
 }
+
+// Waited returns how long the phase takes at a moment.
+func (l *InFlight) Waited(t time.Time) time.Duration { return t.Sub(l.PhaseStart) - l.Throttled }
 
 // RelistResult is a relist that ended.
 type RelistResult struct {
@@ -175,7 +180,12 @@ type PodInspection struct {
 	Duration  time.Duration `json:"duration_seconds,omitzero"` // 0 while under way
 	Err       *CallError    `json:"error,omitzero"`
 	Failures  int           `json:"failures,omitzero"` // this pod's failed inspections in a row
+	// Throttled is as that of InFlight, since the call under way began.
+	Throttled time.Duration `json:"throttled_seconds,omitzero"`
 }
+
+// Waited returns how long the call under way has been unanswered at a moment.
+func (p *PodInspection) Waited(t time.Time) time.Duration { return t.Sub(p.CalledAt()) - p.Throttled }
 
 // CalledAt returns when the call under way was made, or the inspection where there is none.
 func (p *PodInspection) CalledAt() time.Time { return cmp.Or(p.CallStart, p.Start) }

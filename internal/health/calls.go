@@ -82,7 +82,7 @@ func (s *signals) fillStatus() {
 // listInFlightFor reports whether the list in flight has been unanswered for a time.
 func (s *signals) listInFlightFor(limit time.Duration) bool {
 	relist := s.f.Relist.InFlight
-	return relist != nil && relist.Phase != facts.PhaseInspect && s.age(relist.PhaseStart) >= limit
+	return relist != nil && relist.Phase != facts.PhaseInspect && relist.Waited(s.moment) >= limit
 }
 
 // listUnanswered returns the relist whose list is unanswered for longer than its limit, nil for none. A list that is

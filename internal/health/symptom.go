@@ -92,7 +92,7 @@ func (s *signals) suspectedCall() facts.Symptom {
 	}
 	for _, p := range s.f.Relist.Inspecting {
 		usual := s.f.Calls[p.Operation].LastOKDuration
-		if s.age(p.CallStart) >= max(3*usual, usual+suspectAfter) && s.otherAnswered(p.CallStart) {
+		if p.Waited(s.moment) >= max(3*usual, usual+suspectAfter) && s.otherAnswered(p.CallStart) {
 			return facts.Symptom{Operation: p.Operation, Since: p.CallStart, Called: p.CallStart, UID: p.UID, Suspected: true}
 		}
 	}

@@ -100,7 +100,7 @@ func (m *moment) relistEndsInTime() bool {
 		return false
 	}
 	list := f.Relist.InFlight
-	if list != nil && list.Phase != facts.PhaseInspect && m.age(list.PhaseStart) > f.Config.RelistLateAfter() {
+	if list != nil && list.Phase != facts.PhaseInspect && list.Waited(m.t) > f.Config.RelistLateAfter() {
 		return false
 	}
 	next := f.Modelled.EndsBy.Add(f.Config.RelistPeriod)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/facts"
 )
 
 const (
@@ -63,9 +62,9 @@ func (l *Loop) alone(token chan struct{}, f func()) {
 
 // listBeside makes a pair of lists beside the relists.
 func (l *Loop) listBeside(ctx context.Context) {
-	listed, res := l.list(ctx, func(s *Snapshot) *facts.InFlight { return &s.Beside.InFlight })
+	listed, res := l.list(ctx, func(s *Snapshot) *underWay { return &s.Beside.underWay })
 	l.set(func(s *Snapshot) {
-		s.Beside.InFlight = facts.InFlight{}
+		s.Beside.underWay = underWay{}
 		if ctx.Err() != nil {
 			return
 		}
@@ -111,5 +110,5 @@ func (l *Loop) inspectExtra(ctx context.Context, i *Inspection) {
 	ctx, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
 	l.set(func(s *Snapshot) { s.Extra = append(slices.Clip(s.Extra), i) })
-	i.run(ctx, l.rt) // its result is evidence
+	i.run(ctx, l) // its result is evidence
 }

@@ -69,14 +69,18 @@ func (l *Loop) relistHinted(parent context.Context, hints []string) {
 		return
 	}
 	start := time.Now()
+	throttled := l.Throttled()
 	l.set(func(s *Snapshot) {
 		if s.Beside.Phase == "" { // else a list that is already under way shows more
-			s.Beside.InFlight = facts.InFlight{Start: start, Phase: facts.PhaseListPodSandbox, PhaseStart: start}
+			s.Beside.underWay = underWay{
+				InFlight:        facts.InFlight{Start: start, Phase: facts.PhaseListPodSandbox, PhaseStart: start},
+				throttledBefore: throttled,
+			}
 		}
 	})
 	defer l.set(func(s *Snapshot) {
 		if s.Beside.Start.Equal(start) {
-			s.Beside.InFlight = facts.InFlight{}
+			s.Beside.underWay = underWay{}
 		}
 	})
 	ctx, cancel := context.WithTimeout(parent, hintsTimeout)
@@ -115,7 +119,7 @@ func (l *Loop) relistPod(parent context.Context, uid string) (late bool) {
 		l.settle(w)
 		return false
 	}
-	if newInspection(w.cur, w.failures).run(ctx, l.rt) {
+	if newInspection(w.cur, w.failures).run(ctx, l) {
 		l.obs.InspectionDone(true)
 		l.settle(w)
 	}

@@ -13,18 +13,20 @@ import (
 const showBeside = 500 * time.Millisecond
 
 // Facts returns the state of the loop as of now: plegd's own relists, and the model of
-// the kubelet's. timeout is the limit of one call.
-func (s *Snapshot) Facts(t time.Time, timeout time.Duration) (facts.Relist, facts.Modelled) {
+// the kubelet's. timeout is the limit of one call, throttled the loop's Throttled by now.
+func (s *Snapshot) Facts(t time.Time, timeout, throttled time.Duration) (facts.Relist, facts.Modelled) {
 	r := facts.Relist{
 		Attempts: s.Attempts, LastSeen: s.Listed, Failures: s.Failures, AnsweredSince: s.AnsweredSince,
-		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(t),
+		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(t, throttled),
 	}
 	m := facts.Modelled{LastSeen: s.LastSeen, BusySince: s.Relist.Start}
 	if s.Relist.Phase == facts.PhaseInspect {
 		m.InspectingSince = s.Relist.PhaseStart
 	}
 	for _, i := range slices.Concat(s.Inspections, s.Extra) {
-		if p, began, finished := i.State(); began && !finished {
+		p, began, finished := i.State()
+		if began && !finished {
+			p.Throttled = heldFor(t.Sub(p.CalledAt()), throttled-time.Duration(i.throttledBefore.Load()))
 			r.Inspecting = append(r.Inspecting, p)
 		}
 	}
@@ -50,20 +52,20 @@ func (s *Snapshot) Facts(t time.Time, timeout time.Duration) (facts.Relist, fact
 
 // inFlight returns the relist under way, nil between two: a list, in the relist or
 // beside it, or else the inspections.
-func (s *Snapshot) inFlight(t time.Time) *facts.InFlight {
+func (s *Snapshot) inFlight(t time.Time, throttled time.Duration) *facts.InFlight {
 	relist := s.Relist
-	diagnostic := s.Beside.InFlight
+	diagnostic := s.Beside.underWay
 	listing := relist.Phase != "" && relist.Phase != facts.PhaseInspect
 	besideShows := diagnostic.Phase != "" && t.Sub(diagnostic.PhaseStart) >= showBeside
 	if besideShows && (!listing || diagnostic.PhaseStart.Before(relist.PhaseStart)) {
-		return &diagnostic
+		return diagnostic.shown(t, throttled)
 	}
 	if relist.Phase == "" {
 		return nil
 	}
 	relist.Pods = len(s.Inspections)
 	relist.Inspected = relist.Pods - len(s.waiting())
-	return &relist
+	return relist.shown(t, throttled)
 }
 
 // remaining returns the number of inspections that have not ended, and the estimated end of the

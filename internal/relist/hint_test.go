@@ -91,6 +91,57 @@ func TestThrottled(t *testing.T) {
 	}
 }
 
+// hungScript is a script whose inspections, or else lists, are not answered once a pod has changed.
+type hungScript struct {
+	*script
+	inspections bool
+}
+
+func (s hungScript) ListContainers(ctx context.Context) ([]*cri.Entry, error) {
+	out, err := s.script.ListContainers(ctx)
+	if !s.inspections && len(out) > 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return out, err
+}
+
+func (s hungScript) StatusOf(ctx context.Context, _ *cri.Entry) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestThrottledInFlight: of a call under way, too, the time for which plegd's own CPU quota holds it is none of the
+// runtime's; a tenth of it remains, so that a hang is found in the end.
+func TestThrottledInFlight(t *testing.T) {
+	for _, inspections := range []bool{false, true} {
+		for _, tt := range []struct{ share, waited float64 }{{0, 1}, {0.5, 0.5}, {1.8, 0.1}} {
+			synctest.Test(t, func(t *testing.T) {
+				rt := hungScript{newScript(), inspections}
+				begun := time.Now()
+				l := New(rt, time.Second, newWatcher())
+				l.Throttled = func() time.Duration {
+					return time.Hour + time.Duration(tt.share*float64(time.Since(begun)))
+				}
+				run(t, l)
+				time.Sleep(2500 * time.Millisecond)
+				rt.set(func(s *script) { s.containers = []*cri.Entry{container("a", "ca", cri.StateRunning)} })
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				list, _ := l.Snapshot().Facts(time.Now(), time.Minute, l.Throttled())
+				waited := list.InFlight.Waited(time.Now())
+				passed := time.Since(list.InFlight.PhaseStart)
+				if inspections {
+					waited = list.Inspecting[0].Waited(time.Now())
+					passed = time.Since(list.Inspecting[0].CallStart)
+				}
+				check.Equal(t, waited.Round(time.Millisecond), time.Duration(tt.waited*float64(passed)).Round(time.Millisecond),
+					"inspections %t, throttled for %g of the time, in flight for %s", inspections, tt.share, passed)
+			})
+		}
+	}
+}
+
 // TestRelyOnEvents: relists are 300 s apart while the loop relies on events, lists go
 // on beside them for diagnosis, and a relist follows at once when that ends.
 func TestRelyOnEvents(t *testing.T) {
@@ -129,7 +180,7 @@ func TestHintUnanswered(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(showBeside)
-		list, _ := l.Snapshot().Facts(time.Now(), time.Minute)
+		list, _ := l.Snapshot().Facts(time.Now(), time.Minute, 0)
 		if list.InFlight == nil || time.Since(list.InFlight.PhaseStart) != showBeside {
 			t.Errorf("the list of a hint is not shown: %+v", list.InFlight)
 		}
@@ -140,7 +191,7 @@ func TestHintUnanswered(t *testing.T) {
 				t.Errorf("%d pods were listed after the first one was not answered", len(s.looks)-1)
 			}
 		})
-		if list, _ := l.Snapshot().Facts(time.Now(), time.Minute); list.InFlight != nil {
+		if list, _ := l.Snapshot().Facts(time.Now(), time.Minute, 0); list.InFlight != nil {
 			t.Errorf("a list is shown that has ended: %+v", list.InFlight)
 		}
 	})

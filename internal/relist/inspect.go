@@ -14,6 +14,8 @@ type Inspection struct {
 	pod    *pod
 	failed string // the id of the item whose status failed; for the goroutine that runs the inspection
 	state  atomic.Pointer[facts.PodInspection]
+	// throttledBefore is the loop's Throttled when the call under way began.
+	throttledBefore atomic.Int64
 }
 
 func newInspection(p *pod, failures int) *Inspection {
@@ -32,9 +34,10 @@ func (i *Inspection) State() (p facts.PodInspection, began, finished bool) {
 // run inspects a pod as the kubelet does: one PodSandboxStatus per sandbox, and then one
 // ContainerStatus per container. An item that is gone is no error; any other error ends
 // the inspection. It reports whether there was none.
-func (i *Inspection) run(ctx context.Context, rt Runtime) (ok bool) {
+func (i *Inspection) run(ctx context.Context, l *Loop) (ok bool) {
 	s := *i.state.Load()
 	s.Start = time.Now()
+	throttled := l.Throttled()
 	for _, sandboxes := range []bool{true, false} {
 		for _, e := range i.pod.items {
 			if e.Sandbox != sandboxes || s.Err != nil {
@@ -43,16 +46,17 @@ func (i *Inspection) run(ctx context.Context, rt Runtime) (ok bool) {
 			call := s
 			call.Operation = e.Operation()
 			call.CallStart = time.Now()
+			i.throttledBefore.Store(int64(l.Throttled()))
 			i.state.Store(&call)
 			s.Operation = call.Operation
-			if err := cri.AsError(rt.StatusOf(ctx, e)); err != nil && err.Code != cri.CodeNotFound {
+			if err := cri.AsError(l.rt.StatusOf(ctx, e)); err != nil && err.Code != cri.CodeNotFound {
 				s.Err = err
 				s.Failures++
 				i.failed = e.ID
 			}
 		}
 	}
-	s.Duration = time.Since(s.Start)
+	s.Duration = without(time.Since(s.Start), l.Throttled()-throttled)
 	i.state.Store(&s)
 	return s.Err == nil
 }
@@ -85,15 +89,17 @@ func (l *Loop) inspect(life, ctx context.Context, todo []work, res *Result) {
 	}
 	res.Inspected = len(inspected)
 	if len(inspected) > 0 {
+		throttled := l.Throttled()
 		l.set(func(s *Snapshot) {
 			s.Inspections = res.Inspections
 			s.Relist.Phase = facts.PhaseInspect
 			s.Relist.PhaseStart = time.Now()
+			s.Relist.throttledBefore = throttled
 		})
 		l.diagnose(life, ctx, res.Inspections)
 	}
 	for n, i := range res.Inspections {
-		ok := i.run(ctx, l.rt)
+		ok := i.run(ctx, l)
 		if ctx.Err() != nil {
 			return
 		}

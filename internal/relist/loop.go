@@ -168,18 +168,22 @@ func (l *Loop) set(change func(*Snapshot)) {
 
 // list makes a pair of lists. inFlight is the part of the snapshot that shows them under
 // way. After an error there are no lists.
-func (l *Loop) list(ctx context.Context, inFlight func(*Snapshot) *facts.InFlight) (*lists, *Result) {
+func (l *Loop) list(ctx context.Context, inFlight func(*Snapshot) *underWay) (*lists, *Result) {
 	res := &Result{RelistResult: facts.RelistResult{Start: time.Now()}}
+	throttled := l.Throttled()
+	res.throttled = throttled
 	show := func(phase facts.Phase, start time.Time) {
 		l.set(func(s *Snapshot) {
-			*inFlight(s) = facts.InFlight{Start: res.Start, Phase: phase, PhaseStart: start}
+			*inFlight(s) = underWay{
+				InFlight:        facts.InFlight{Start: res.Start, Phase: phase, PhaseStart: start},
+				throttledBefore: throttled,
+			}
 		})
 	}
-	res.throttled = l.Throttled()
 	show(facts.PhaseListPodSandbox, res.Start)
 	sandboxes, err := l.rt.ListPodSandbox(ctx)
 	res.End = time.Now()
-	throttled := l.Throttled()
+	throttled = l.Throttled()
 	res.ListPodSandbox = without(res.End.Sub(res.Start), throttled-res.throttled)
 	var containers []*cri.Entry
 	if err == nil {
@@ -194,7 +198,7 @@ func (l *Loop) list(ctx context.Context, inFlight func(*Snapshot) *facts.InFligh
 		return nil, res
 	}
 	// Both calls have been answered: the time of the grouping is plegd's own.
-	l.set(func(s *Snapshot) { *inFlight(s) = facts.InFlight{Start: res.Start} })
+	l.set(func(s *Snapshot) { *inFlight(s) = underWay{InFlight: facts.InFlight{Start: res.Start}} })
 	listed := l.grouped.Load()
 	if !listed.madeOf(sandboxes, containers) {
 		listed = group(sandboxes, containers)
@@ -218,7 +222,7 @@ func (l *Loop) relist(parent context.Context) {
 		s.Inspections = nil
 		s.Extra = nil
 	})
-	listed, res := l.list(parent, func(s *Snapshot) *facts.InFlight { return &s.Relist })
+	listed, res := l.list(parent, func(s *Snapshot) *underWay { return &s.Relist })
 	if parent.Err() != nil {
 		return // plegd is stopping
 	}
@@ -311,7 +315,7 @@ func (l *Loop) end(res *Result) {
 			s.Failures++
 		}
 		s.Last = res
-		s.Relist = facts.InFlight{}
+		s.Relist = underWay{}
 		s.Inspections = nil
 		s.Extra = nil
 	})

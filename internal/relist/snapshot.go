@@ -16,8 +16,8 @@ type Snapshot struct {
 	// once it has been under way for two periods.
 	Attempts uint64
 	Ready    bool
-	// Relist is the relist under way, zero between two. It has no counts of pods.
-	Relist facts.InFlight
+	// Relist is the relist under way, zero between two.
+	Relist underWay
 	// Period is the time from the end of a relist to the start of the next one.
 	Period time.Duration
 	// Evented is true while the loop relies on events.
@@ -50,9 +50,28 @@ type Snapshot struct {
 	Pods *facts.Pods
 }
 
+// underWay is a relist under way, without counts of pods.
+type underWay struct {
+	facts.InFlight
+
+	throttledBefore time.Duration // the loop's Throttled when the phase began
+}
+
+// shown returns what is under way as of a moment, when the loop's Throttled is throttled.
+func (u underWay) shown(t time.Time, throttled time.Duration) *facts.InFlight {
+	u.Throttled = heldFor(t.Sub(u.PhaseStart), throttled-u.throttledBefore)
+	return &u.InFlight
+}
+
+// heldFor returns how much of the time that a call has been under way plegd's own CPU quota has held it. The quota's time
+// may be counted for each CPU. A tenth of the time remains: a call that hangs must be found by a throttled plegd, too.
+func heldFor(passed, throttled time.Duration) time.Duration {
+	return max(0, min(throttled, passed/10*9))
+}
+
 // Listing is a pair of lists beside the relists.
 type Listing struct {
-	facts.InFlight // zero between two
+	underWay // zero between two
 
 	// Failures counts the failed pairs since a list last succeeded, Last is the
 	// last of them.
