@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -17,6 +18,8 @@ const (
 	quotaSamples  = 2
 	memorySamples = 5
 	maxSampleAge  = 5 * time.Second
+	// killsKept is how long a process counts that the kernel has killed for memory.
+	killsKept = time.Minute
 	// minThrottledPeriods is from how many periods without accounted throttled time it is
 	// missing: that of one may be accounted a moment later.
 	minThrottledPeriods = 2
@@ -34,6 +37,14 @@ type cgroupSource struct {
 	// throttledSince is as throttlingSince returns it.
 	throttledSince time.Time
 	frozenAt       time.Time
+	last           proc.Cgroups // of the process while it lived
+	kills          map[string]kills
+}
+
+// kills are the processes of a level that the kernel has killed for memory, within killsKept of each other.
+type kills struct {
+	count uint64
+	at    time.Time // of the last
 }
 
 // levels are the counters of every level at one time, by controller and directory.
@@ -50,7 +61,7 @@ type counters map[string]uint64
 // error when the cgroup cannot be found: plegd then sees another cgroup namespace, or another
 // /sys, than the node's.
 func newCgroup(name, procfs, sysfs string, pid func() int) *Watch[facts.Cgroup] {
-	c := &cgroupSource{pid: pid, unread: proc.Unread{}}
+	c := &cgroupSource{pid: pid, unread: proc.Unread{}, kills: map[string]kills{}}
 	c.tree = proc.NewCgroupTree(procfs, sysfs, proc.NewFiles(c.unread.Add))
 	return NewWatch(Spec[facts.Cgroup]{
 		Name:    name,
@@ -67,7 +78,7 @@ func (s *cgroupSource) gather(context.Context) (*facts.Cgroup, error) {
 	m, err := s.tree.Of(s.pid())
 	switch {
 	case proc.Gone(err): // it has just ended, or is not known
-		return nil, ErrNoData
+		return s.afterEnd()
 	case err != nil:
 		return nil, err
 	}
@@ -78,8 +89,8 @@ func (s *cgroupSource) gather(context.Context) (*facts.Cgroup, error) {
 		s.frozenAt = v.At
 	}
 	v.FrozenAt = s.frozenAt
-	kept := s.samples[max(0, len(s.samples)-memorySamples):]
-	s.samples = append(kept, levels{taken: v.At, counters: map[string]counters{}})
+	s.last = m
+	s.begin(v.At)
 	s.throttling(m, v)
 	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs = int(tasks.Used)
@@ -87,6 +98,27 @@ func (s *cgroupSource) gather(context.Context) (*facts.Cgroup, error) {
 	s.memoryLimits(m, v)
 	v.Pressure = s.pressure(m)
 	return v, nil
+}
+
+// afterEnd returns for which memory limits the kernel has killed processes, where the process itself has ended.
+func (s *cgroupSource) afterEnd() (*facts.Cgroup, error) {
+	if s.last == nil {
+		return nil, ErrNoData
+	}
+	v := &facts.Cgroup{At: time.Now(), Path: s.last.Main()}
+	s.begin(v.At)
+	s.memoryLimits(s.last, v)
+	v.MemoryLimits = slices.DeleteFunc(v.MemoryLimits, func(l facts.MemoryLimit) bool { return l.OOMKills == 0 })
+	if len(v.MemoryLimits) == 0 {
+		return nil, ErrNoData
+	}
+	return v, nil
+}
+
+// begin begins a sample.
+func (s *cgroupSource) begin(moment time.Time) {
+	kept := s.samples[max(0, len(s.samples)-memorySamples):]
+	s.samples = append(kept, levels{taken: moment, counters: map[string]counters{}})
 }
 
 // record stores the counters of a level in the present sample.
@@ -184,24 +216,60 @@ func throttledShare(grown counters, passed time.Duration) (share, periods float6
 	return min(1, taken.Seconds()/passed.Seconds()), periods
 }
 
-// memoryLimits fills in the levels that limit the cgroup's memory.
+// memoryLimits fills in the levels that limit the cgroup's memory. The kernel counts a process that it kills at its own
+// level, be the limit one above.
 func (s *cgroupSource) memoryLimits(m proc.Cgroups, v *facts.Cgroup) {
+	var below kills
 	for dir, path := range s.tree.Up(m, "memory") {
 		limit := func(file string) int64 { return s.tree.Limit(dir, "memory."+file) }
 		l := facts.MemoryLimit{Path: path, High: limit("high"), Max: cmp.Or(limit("max"), limit("limit_in_bytes"))}
+		level := "memory " + dir
 		if l.High == 0 && l.Max == 0 {
+			s.record(level, counters{"oom_kill": oomKills(s.tree.Files, dir)})
+			below = below.plus(s.killsAt(level))
 			continue
 		}
-		level := "memory " + dir
 		s.record(level, readMemory(s.tree.Files, dir, &l))
 		for grown, passed := range s.increases(level, memorySamples) { // the oldest counts
 			l.HighEvents = grown["high"]
 			l.MaxEvents = grown["max"]
-			l.OOMKills = grown["oom_kill"]
 			l.Refaults = float64(grown["refaults"]) / passed.Seconds()
 		}
+		killed := below.plus(s.killsAt(level))
+		below = kills{}
+		l.OOMKills = killed.count
+		l.OOMKilledAt = killed.at
 		v.MemoryLimits = append(v.MemoryLimits, l)
 	}
+}
+
+// killsAt returns the kills at a level with those since the last sample.
+func (s *cgroupSource) killsAt(level string) kills {
+	moment := s.samples[len(s.samples)-1].taken
+	all := s.kills[level]
+	for grown := range s.increases(level, 1) {
+		if grown["oom_kill"] > 0 {
+			all = all.plus(kills{count: grown["oom_kill"], at: moment})
+		}
+	}
+	if moment.Sub(all.at) > killsKept {
+		all = kills{}
+	}
+	s.kills[level] = all
+	return all
+}
+
+func (k kills) plus(l kills) kills {
+	return kills{count: k.count + l.count, at: facts.Later(k.at, l.at)}
+}
+
+// oomKills returns how many processes of a level the kernel has killed for memory.
+func oomKills(files proc.Files, dir string) uint64 {
+	c := files.Counters(dir, "memory.events.local")
+	if len(c) == 0 { // v1
+		c = files.Counters(dir, "memory.oom_control")
+	}
+	return c["oom_kill"]
 }
 
 // readMemory fills in the usage of a level, and returns its counters.

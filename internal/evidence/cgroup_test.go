@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -292,7 +294,7 @@ func TestCgroupMemoryV2(t *testing.T) {
 	}
 	check.Same(t, set(1000, 10, 5000), want, "with nothing to compare with")
 	want[0].HighEvents, want[1].MaxEvents, want[1].OOMKills = 21, 4, 2
-	withoutRefaults := cmpopts.IgnoreFields(facts.MemoryLimit{}, "Refaults")
+	withoutRefaults := cmpopts.IgnoreFields(facts.MemoryLimit{}, "Refaults", "OOMKilledAt")
 	got := set(1021, 14, 5900)
 	if diff := cmp.Diff(want, got, withoutRefaults); diff != "" || got[0].Refaults < 100 || got[1].Refaults != 0 {
 		t.Errorf("%s; refaults %+v", diff, got)
@@ -329,6 +331,40 @@ func TestCgroupMemoryEvents(t *testing.T) {
 			t.Errorf("%+v, want %d events", got, want)
 		}
 	}
+}
+
+// TestCgroupKills: processes that are killed for memory count at the level whose limit it is, be they in one below, and
+// after the end of the runtime, too.
+func TestCgroupKills(t *testing.T) {
+	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
+	procfs := t.TempDir()
+	content := strings.ReplaceAll(v2Cgroups, "P\n", runtimeCgroup+"\n")
+	evidencetest.WriteTree(t, procfs, map[string]string{"42/cgroup": content})
+	w := newCgroup("cgroup", procfs, sysfs, func() int { return 42 })
+	set := func(kills int) {
+		evidencetest.WriteTree(t, sysfs, map[string]string{
+			"fs/cgroup" + runtimeCgroup + "/memory.max":          "max\n",
+			"fs/cgroup" + runtimeCgroup + "/memory.high":         "max\n",
+			"fs/cgroup" + runtimeCgroup + "/memory.events.local": fmt.Sprintf(eventsLocal, 0, 0, kills),
+			"fs/cgroup" + slice + "/memory.max":                  "314572800\n",
+			"fs/cgroup" + slice + "/memory.events.local":         fmt.Sprintf(eventsLocal, 0, 0, 7),
+		})
+	}
+	set(3)
+	gatherCgroup(t, w)
+	for _, step := range []struct {
+		kills int
+		want  uint64
+	}{{3, 0}, {4, 1}, {6, 3}, {6, 3}} {
+		set(step.kills)
+		got := gatherCgroup(t, w).MemoryLimits
+		check.Equal(t, len(got), 1, "limits")
+		check.Equal(t, got[0].Path, slice, "the limited level")
+		check.Equal(t, got[0].OOMKills, step.want, "%d killed until now", step.kills)
+	}
+	must.Do(t, os.RemoveAll(filepath.Join(procfs, "42")))
+	set(7)
+	check.Equal(t, gatherCgroup(t, w).MemoryLimits[0].OOMKills, 4, "after its own end")
 }
 
 // TestCgroupMemoryV1: failcnt, and tasks that wait for memory that nobody frees.

@@ -129,6 +129,8 @@ type MemoryLimit struct {
 	// OOM is true while its tasks wait for memory (memory.oom_control of v1), OOMKills counts those killed lately.
 	OOM      bool   `json:"oom,omitzero"`
 	OOMKills uint64 `json:"oom_kills,omitzero"`
+	// OOMKilledAt is when the last of them was.
+	OOMKilledAt time.Time `json:"oom_killed_at,omitzero"`
 }
 
 // CgroupPressure is the share of the last 10 s, in per cent, in which tasks of a cgroup waited; -1 if unknown.

@@ -231,10 +231,13 @@ func (s *signals) finding(id string) *facts.Finding {
 	i := slices.IndexFunc(all, func(f facts.Finding) bool {
 		return f.Reason == id && s.age(f.Chain.At) <= findingValid
 	})
-	if i < 0 {
-		return nil
+	switch {
+	case i >= 0:
+		return &all[i]
+	case id == RuntimeMemoryLimited:
+		return s.killFinding()
 	}
-	return &all[i]
+	return nil
 }
 
 // findingEvidence is the chain of the finding that proves a reason, from the culprit on, else nil.

@@ -86,11 +86,18 @@ func (s *signals) loggedStall(m *facts.KernelMessage) bool { return s.loggedHang
 // killedNext is the step where the kernel has killed the hop's process for memory, "" where it has not.
 func (s *signals) killedNext(concerns func(*signals, *facts.KernelMessage) bool) string {
 	kills := s.kernelMessages(concerns)
-	if len(kills) == 0 {
-		return ""
+	path := ""
+	if limit := s.killingLimit(); limit != nil {
+		path = limit.Path
 	}
-	if path := kills[len(kills)-1].Cgroup; path != "" {
+	if len(kills) > 0 {
+		path = cmp.Or(kills[len(kills)-1].Cgroup, path)
+	}
+	switch {
+	case path != "":
 		return fmt.Sprintf("Raise the memory limit of the cgroup %s, for which the kernel kills the runtime.", path)
+	case len(kills) == 0:
+		return ""
 	}
 	return "Free memory on the node: the kernel kills the runtime for want of it. What it killed, and what used memory: " +
 		"`journalctl -k -b | grep -i -e oom -e 'Killed process'`."

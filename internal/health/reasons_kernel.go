@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -27,7 +28,49 @@ func memoryLimited(s *signals) lines {
 			return s.memoryEvidence(l, name, limit, waiting)
 		}
 	}
+	if !s.process.Alive || s.loopStarts() != nil { // its own end has a reason
+		return nil
+	}
+	return s.findingEvidence(RuntimeMemoryLimited)
+}
+
+// killingLimit returns the memory limit for which the kernel has killed a process lately, nil for none.
+func (s *signals) killingLimit() *facts.MemoryLimit {
+	for i := range s.cgroup.MemoryLimits {
+		if l := &s.cgroup.MemoryLimits[i]; l.OOMKills > 0 {
+			return l
+		}
+	}
 	return nil
+}
+
+// memoryKills is the evidence that the kernel has killed processes of the runtime's cgroup for a limit: the runtime
+// itself, a shim or a helper. Its counters do not tell which.
+func (s *signals) memoryKills() (out lines) {
+	l := s.killingLimit()
+	if l != nil {
+		out.add("the kernel killed %s of cgroup %s for its memory limit", killedText(l), l.Path)
+	}
+	return out
+}
+
+func killedText(l *facts.MemoryLimit) string {
+	return facts.Count(int(min(l.OOMKills, maxCount)), "process", "processes")
+}
+
+// killFinding is the finding that the kernel kills processes of the runtime's cgroup for a limit, nil where it does not.
+func (s *signals) killFinding() *facts.Finding {
+	l := s.killingLimit()
+	if l == nil {
+		return nil
+	}
+	link := facts.Link{
+		Kind: facts.KindCgroup, Name: l.Path, State: facts.LinkMemory, Since: l.OOMKilledAt,
+		Evidence: fmt.Sprintf("the kernel killed %s of it for its limit of %s, the last at %s", killedText(l),
+			facts.SizeText(cmp.Or(l.Max, l.High)), l.OOMKilledAt.UTC().Format("15:04:05 UTC")),
+	}
+	c := facts.Chain{At: s.cgroup.At, Links: []facts.Link{link}}
+	return &facts.Finding{Reason: RuntimeMemoryLimited, Since: l.OOMKilledAt, Chain: c}
 }
 
 // limitStalls reports whether relists are slow while a level's tasks are out of memory, or meet the limit and thrash.

@@ -86,7 +86,7 @@ func (s *signals) unansweredSince(t time.Time) bool {
 	}
 	relist := s.f.Relist.InFlight
 	return s.relistErr != nil && !s.relistErr.Answered() ||
-		relist != nil && s.unanswered(relist.PhaseStart, slowCall) ||
+		relist != nil && relist.Waited(s.moment) >= slowCall ||
 		s.unanswered(s.f.Calls[opVersion].InFlightSince, slowCall) ||
 		s.unanswered(s.f.Status.InFlightSince, slowCall)
 }
@@ -149,22 +149,14 @@ func restarting(s *signals) (out lines) {
 	first := starts[0]
 	last := starts[len(starts)-1]
 	out.add("started %d times in %s, the last time %s ago", len(starts), facts.Seconds(s.age(first)), s.ago(last))
-	for i := range s.cgroup.MemoryLimits {
-		l := &s.cgroup.MemoryLimits[i]
-		out.addIf(l.OOMKills > 0, "the kernel killed %s of cgroup %s for its memory limit",
-			facts.Count(int(min(l.OOMKills, maxCount)), "process", "processes"), l.Path)
-	}
+	out = append(out, s.memoryKills()...)
 	return append(out, storageFull(s)...)
 }
 
 // restartNext is the step where the node shows why the runtime ends; "" where it does not.
 func (s *signals) restartNext() string {
-	killed := func(l facts.MemoryLimit) bool { return l.OOMKills > 0 }
-	switch {
-	case storageFull(s) != nil:
+	if storageFull(s) != nil {
 		return "Free space on the file system that the evidence names, or repair it if it is read-only: the runtime ends for it."
-	case slices.ContainsFunc(s.cgroup.MemoryLimits, killed):
-		return "Raise the memory limit of the cgroup that the evidence names: the kernel ends the runtime for it."
 	}
 	return s.killedNext((*signals).loggedKill)
 }

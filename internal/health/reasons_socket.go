@@ -40,14 +40,22 @@ func socketMissing(s *signals) (out lines) {
 		out.add("%s listens there, and the path exists in its mounts: it is missing in plegd's own only",
 			s.f.Evidence.Listener.Name())
 	}
-	return append(out, s.connectFails(facts.CauseMissing)...)
+	return s.ended(append(out, s.connectFails(facts.CauseMissing)...))
+}
+
+// ended adds to the evidence that nobody listens what the runtime may have ended of.
+func (s *signals) ended(evidence lines) lines {
+	if evidence == nil || s.process.Alive {
+		return evidence
+	}
+	return append(evidence, s.memoryKills()...)
 }
 
 func notListening(s *signals) lines {
 	if p := s.inheritor; p != nil && s.link != linkAnswers && s.link != linkUnsettled {
 		return line("%s keeps the listening socket, which is older than it: the runtime is gone", p.Name())
 	}
-	return s.connectFails(facts.CauseRefused, facts.CauseNotSocket)
+	return s.ended(s.connectFails(facts.CauseRefused, facts.CauseNotSocket))
 }
 
 func socketUnlinked(s *signals) lines {

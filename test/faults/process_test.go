@@ -93,6 +93,39 @@ var processFaults = []fault{
 		next:    func(*bench) string { return "aise the" },
 	},
 	{
+		// As a shim or helper is killed: it is the one with the highest score.
+		name: "the kernel kills a process of the runtime's cgroup", on: onContainerd, want: health.RuntimeMemoryLimited, goal: 8 * time.Second,
+		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
+		make: func(b *bench) func() {
+			end := b.greedy()
+			return inTurn(end, b.group.KillForMemory(4<<20))
+		},
+		back:    75 * time.Second, // a kill counts for a minute
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
+		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
+	},
+	{
+		name: "the kernel kills the runtime for memory", fresh: true, restarts: true, on: onContainerd, want: health.RuntimeNotListening,
+		goal: 5 * time.Second, onTheWay: []string{health.RuntimeMemoryLimited}, onTheWayBack: starting, back: 75 * time.Second,
+		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
+		make: func(b *bench) func() {
+			dead := fmt.Sprintf("/proc/%d", b.Pid())
+			lift := b.group.KillForMemory(512 << 10)
+			end := b.connect(1000) // each costs the runtime some kilobytes
+			lab.Eventually(b.t, 10*time.Second, "the kernel kills it", func() error {
+				_, err := os.Stat(dead)
+				if err == nil {
+					return errors.New("it lives")
+				}
+				return nil
+			})
+			b.injected = time.Now()
+			return inTurn(end, lift, func() { b.Restart() })
+		},
+		evidence: func(b *bench) string { return "of cgroup " + b.group.Path() + " for its memory limit" },
+		next:     func(b *bench) string { return "Raise the memory limit of the cgroup " + b.group.Path() },
+	},
+	{
 		name: "start held up by 3 stopped shims", on: onContainerd, fresh: true,
 		want: health.RuntimeStarting, goal: 4 * time.Second,
 		onTheWay: append([]string{health.ShimStuck}, starting...),
@@ -176,6 +209,14 @@ func stopProcess(b *bench, pid int) (cont func()) {
 func freezeGroup(g *lab.ControlGroup) (thaw func()) {
 	g.Freeze(true)
 	return func() { g.Freeze(false) }
+}
+
+// greedy starts a process in the runtime's cgroup that needs more memory soon, and is killed before the runtime.
+func (b *bench) greedy() (end func()) {
+	b.t.Helper()
+	const script = `echo $$ >"$0/cgroup.procs"; echo 1000 >/proc/self/oom_score_adj; sleep 1; x=$(head -c 64000000 /dev/zero | tr '\0' x); sleep 60`
+	_, end = lab.StartCommand(b.t, exec.Command("sh", "-c", script, lab.CgroupRoot+"/memory"+b.group.Path()))
+	return end
 }
 
 // heavyList makes the runtime's list cost CPU time, and gives the runtime a cgroup.

@@ -139,10 +139,16 @@ func (g *ControlGroup) write(file, value string) {
 
 // LimitMemory lets the group's process have so many bytes more, and has those
 // that need more wait instead of being killed (v1). lift undoes it.
-func (g *ControlGroup) LimitMemory(more int64) (lift func()) {
+func (g *ControlGroup) LimitMemory(more int64) (lift func()) { return g.limitMemory(more, "1") }
+
+// KillForMemory lets the group's processes have so many bytes more, and has one killed when they need more (v1).
+// lift undoes it.
+func (g *ControlGroup) KillForMemory(more int64) (lift func()) { return g.limitMemory(more, "0") }
+
+func (g *ControlGroup) limitMemory(more int64, disableKills string) (lift func()) {
 	g.t.Helper()
 	if g.v2 {
-		Unable(g.t, "cgroup v2: a process without memory is killed there, and does not wait")
+		Unable(g.t, "cgroup v2: its memory limits are not made here")
 	}
 	b, err := os.ReadFile(filepath.Join(g.dir, "memory.usage_in_bytes"))
 	var used int64
@@ -152,7 +158,7 @@ func (g *ControlGroup) LimitMemory(more int64) (lift func()) {
 	if err != nil {
 		g.t.Fatalf("lab: %v", err)
 	}
-	g.write("memory.oom_control", "1")
+	g.write("memory.oom_control", disableKills)
 	g.write("memory.limit_in_bytes", strconv.FormatInt(used+more, 10))
 	lift = sync.OnceFunc(func() {
 		g.write("memory.limit_in_bytes", "-1")
