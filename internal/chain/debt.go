@@ -30,6 +30,25 @@ func (e *Explorer) Owed(ctx context.Context, d Debt) facts.Chain {
 	return c
 }
 
+// Unanswered returns the chain from the process that waits for an answer of the server at an address, to the
+// culprit: a process of the node, or else the server itself.
+func (e *Explorer) Unanswered(ctx context.Context, d Debt, address string) facts.Chain {
+	c := e.begin(ctx, d, facts.LinkUnanswered)
+	if len(c.Links) == 0 {
+		return c // it has just ended
+	}
+	if d.Debtor != 0 {
+		e.follow(ctx, &c, d.Debtor)
+	} else {
+		c.Links = append(c.Links, facts.Link{
+			Kind: facts.KindNode, Name: address, State: facts.LinkUnanswered,
+			Evidence: "its server is on another node, or in another network namespace",
+		})
+	}
+	e.finish(&c)
+	return c
+}
+
 // begin returns a chain with the process that waits, in a state; an empty one where it has ended.
 func (e *Explorer) begin(ctx context.Context, d Debt, state facts.LinkState) facts.Chain {
 	e.symptom = Symptom{

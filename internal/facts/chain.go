@@ -22,6 +22,7 @@ const (
 	KindMount     LinkKind = "mount"
 	KindCgroup    LinkKind = "cgroup"
 	KindKernel    LinkKind = "kernel"
+	KindNode      LinkKind = "node" // a server elsewhere, by its address
 )
 
 // LinkState is what a link does instead of answering.

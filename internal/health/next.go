@@ -37,6 +37,9 @@ func firstStep(c *facts.Chain, culprit *facts.Link) string {
 
 // stateStep is the step for a culprit whose own state is the fault; "" for another one.
 func stateStep(culprit *facts.Link) string {
+	if culprit.Kind == facts.KindNode {
+		return fmt.Sprintf("See why the server at %s does not answer: %s.", culprit.Name, culprit.Evidence)
+	}
 	switch culprit.State {
 	case facts.LinkStopped:
 		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.",

@@ -61,7 +61,7 @@ func (s *signals) slowInspections() (out lines) {
 			facts.Count(last.Inspected, "pod", "pods"))
 	}
 	relist := s.f.Relist.InFlight
-	if relist != nil && relist.Pods >= burstPods && s.age(relist.PhaseStart) >= burstTakes {
+	if relist != nil && relist.Pods >= burstPods && relist.Waited(s.moment) >= burstTakes {
 		out.add("%d of %d pods inspected in %s", relist.Inspected, relist.Pods, s.ago(relist.PhaseStart))
 	}
 	burst := s.inspecting() >= burstTakes && float64(s.f.Modelled.Inspecting) >= s.band(RelistSlow, burstPods, 1)

@@ -78,6 +78,14 @@ func peerStuck(s *signals) lines {
 	return s.findingEvidence(RuntimePeerStuck)
 }
 
+// peerHoldsUpCalls reports whether calls are late and may wait for the peer. A request of the runtime's own to a
+// server, as for an image, holds up no call but its own.
+func (s *signals) peerHoldsUpCalls() bool {
+	f := s.finding(RuntimePeerStuck)
+	isOwnRequest := f != nil && f.Chain.First().State == facts.LinkUnanswered
+	return s.callsLate && (s.chainCause == RuntimePeerStuck || !isOwnRequest)
+}
+
 // oldHelpers are the helpers that have run for too long, else nil.
 func (s *signals) oldHelpers() (out lines) {
 	c := s.f.Evidence.Children
@@ -93,7 +101,7 @@ func (s *signals) oldHelpers() (out lines) {
 // stalledInspections returns the inspections in flight for limit, the longest first, and those given up.
 func (s *signals) stalledInspections(limit time.Duration) (out []facts.PodInspection) {
 	for _, p := range slices.Concat(s.f.Relist.Inspecting, s.f.Relist.Failing) {
-		if p.Err.TimedOut() || p.Err == nil && s.age(p.CalledAt()) >= limit {
+		if p.Err.TimedOut() || p.Err == nil && p.Waited(s.moment) >= limit {
 			out = append(out, p)
 		}
 	}

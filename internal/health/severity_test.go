@@ -30,7 +30,32 @@ func TestSeverity(t *testing.T) {
 	strace := func(f *facts.Facts) {
 		f.Evidence.Process = &facts.Process{At: t0, PID: 7, Comm: "containerd", Alive: true, TracerPID: 50, Tracer: "strace"}
 	}
+	inFlight := func(throttled time.Duration) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			f.Calls = map[string]facts.Call{opVersion: {LastOK: t0}}
+			f.Relist.InFlight = &facts.InFlight{Start: ago(20 * time.Second), Phase: facts.PhaseListContainers, PhaseStart: ago(20 * time.Second), Throttled: throttled}
+		}
+	}
+	inspecting := func(throttled time.Duration) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			start := ago(20 * time.Second)
+			f.Relist.Inspecting = []facts.PodInspection{{UID: "u", Operation: "container_status", Start: start, CallStart: start, Throttled: throttled}}
+		}
+	}
+	killed := func(f *facts.Facts) {
+		f.Evidence.Process = &facts.Process{At: t0, PID: 7, Alive: true}
+		limit := facts.MemoryLimit{Path: "/a", Max: 1 << 30, OOMKills: 2, OOMKilledAt: ago(5 * time.Second)}
+		f.Evidence.Cgroup = &facts.Cgroup{At: t0, MemoryLimits: []facts.MemoryLimit{limit}}
+	}
 	tasks := func(f *facts.Facts) { f.Evidence.Cgroup = &facts.Cgroup{At: t0, PIDs: 100, PIDsMax: 100} }
+	peer := func(state facts.LinkState) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			c := facts.Chain{At: t0, Links: []facts.Link{
+				{Kind: facts.KindRuntime, PID: 7, State: state}, {Kind: facts.KindProcess, Name: "peer", PID: 8, State: facts.LinkAsleep},
+			}}
+			f.Evidence.Findings = []facts.Finding{{Reason: RuntimePeerStuck, Since: ago(time.Minute), Chain: c}}
+		}
+	}
 	noNetwork := func(lastGood time.Time) func(*facts.Facts) {
 		return func(f *facts.Facts) {
 			f.Status.NetworkReady = &facts.Condition{}
@@ -60,6 +85,13 @@ func TestSeverity(t *testing.T) {
 		"strace, on a busy node":              {lists(600*ms, func(f *facts.Facts) { strace(f); f.Evidence.Node = &facts.Node{At: t0, CPUSome: 95} }), RuntimeFrozen, facts.SeverityWarning},
 		"a debugger, all is answered at once": {strace, "", ""},
 		"a disk, lists of 350 ms":             {lists(350*ms, disk), RuntimeStorageStall, facts.SeverityWarning},
+		"a peer that reads nothing, 2.5 s":    {lists(2500*ms, peer(facts.LinkPeer)), RuntimePeerStuck, facts.SeverityCritical},
+		"an image registry, lists of 2.5 s":   {lists(2500*ms, peer(facts.LinkUnanswered)), RuntimePeerStuck, facts.SeverityWarning},
+		"a list of 20 s":                      {inFlight(0), RuntimeListStall, facts.SeverityCritical},
+		"a list of 20 s, plegd throttled":     {inFlight(19 * time.Second), "", ""},
+		"a status of 20 s":                    {inspecting(0), PodInspectionStall, facts.SeverityCritical},
+		"a status of 20 s, plegd throttled":   {inspecting(19 * time.Second), "", ""},
+		"a process is killed for its limit":   {killed, RuntimeMemoryLimited, facts.SeverityWarning},
 		"no further task, all is answered":    {tasks, KernelLimitReached, facts.SeverityWarning},
 		"no further task, lists of 2.5 s":     {lists(2500*ms, tasks), KernelLimitReached, facts.SeverityCritical},
 		"a new node without a network":        {noNetwork(time.Time{}), NetworkNotReady, facts.SeverityWarning},

@@ -133,7 +133,7 @@ var table = withPages([]Reason{
 	},
 	{
 		ID: RuntimePeerStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
-		Match: peerStuck, CriticalWhile: func(s *signals) bool { return s.callsLate },
+		Match: peerStuck, CriticalWhile: (*signals).peerHoldsUpCalls,
 		Reads: []string{"process", "children", "ledger"}, Logged: (*signals).loggedHang,
 	},
 	{

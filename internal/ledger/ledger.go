@@ -106,6 +106,9 @@ type Ledger struct {
 	passed   bool // the first pass has ended: later findings are new
 	// unread are the parts that the pass under way could not read: an obligation may be missing for them.
 	unread proc.Unread
+	// readTCP and readTimes read the TCP sockets, and the times of one.
+	readTCP   func(context.Context, map[uint32]bool) ([]proc.Socket, []proc.TCPClient, error)
+	readTimes func(context.Context, proc.TCPSocket) (proc.TCPSocket, error)
 }
 
 // New returns an empty ledger.
@@ -120,6 +123,9 @@ func New(o Options) *Ledger {
 		settled: map[identity]bool{},
 		dropped: map[string]*cri.Entry{},
 		unread:  proc.Unread{},
+
+		readTCP:   proc.ReadTCP,
+		readTimes: proc.ReadTimes,
 	}
 }
 
@@ -163,7 +169,7 @@ func (l *Ledger) next() time.Duration {
 // of a pass, as often on a busy node, does not count.
 func (l *Ledger) isUrgent() bool {
 	for _, o := range l.owed {
-		if o.waiter != 0 && o.debtor != 0 {
+		if o.waiter != 0 && (o.debtor != 0 || o.kind == unanswered) {
 			return true
 		}
 	}
@@ -260,25 +266,32 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		if len(out) == maxFindings {
 			break
 		}
-		if p.age(o) < limit || o.waiter == 0 || o.debtor == 0 && o.kind != busyPath {
+		if p.age(o) < max(limit, o.limit) || o.waiter == 0 || o.debtor == 0 && o.kind != busyPath && o.kind != unanswered {
 			continue
 		}
-		debt := chain.Debt{
-			Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun,
-			RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-		}
-		var c facts.Chain
-		if o.kind == busyPath {
-			c = o.explorer.Busy(ctx, debt, o.name)
-		} else {
-			c = o.explorer.Owed(ctx, debt)
-		}
+		c := p.chainOf(ctx, o)
 		reason := p.reasonOf(o, &c)
 		if reason != "" {
 			out = append(out, facts.Finding{Reason: reason, Since: o.begun, Chain: c})
 		}
 	}
 	return out
+}
+
+// chainOf returns the chain that begins with an obligation.
+func (p *pass) chainOf(ctx context.Context, o *obligation) facts.Chain {
+	debt := chain.Debt{
+		Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun,
+		RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
+	}
+	switch o.kind {
+	case busyPath:
+		return o.explorer.Busy(ctx, debt, o.name)
+	case unanswered:
+		return o.explorer.Unanswered(ctx, debt, o.name)
+	default:
+		return o.explorer.Owed(ctx, debt)
+	}
 }
 
 // daemonPID returns the first hop behind the runtime, 0 for none.
@@ -302,6 +315,8 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 		return shimStuck
 	case o.kind == busyPath:
 		return inspectionStall
+	case o.kind == unanswered:
+		return peerStuck
 	case !isHeld && (o.known && o.kind != openPipe || p.age(o) < idleLimit):
 		return ""
 	case debtor.Kind == facts.KindShim:

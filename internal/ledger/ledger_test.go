@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,8 +174,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestTableAge: in calm the process table may be 30 s old when a process is killed. While something may be
-// owed a killed process that does not end is found soon after its limit, as the next one is once one was.
+// TestTableAge: in calm the process table may be 30 s old when a process is killed, and a shim's children are read
+// again. While something may be owed a killed process that does not end is found soon after its limit, as the next one is once one was.
 func TestTableAge(t *testing.T) {
 	alive := []process{{pid: 30, parent: 20, comm: "app", state: 'S'}, {pid: 31, parent: 20, comm: "app", state: 'S'}}
 	dying := process{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true}
@@ -186,7 +187,7 @@ func TestTableAge(t *testing.T) {
 		killed   process
 		within   time.Duration
 	}{
-		{name: "calm", before: alive, killed: dying, within: tableAge + Interval + limit},
+		{name: "calm", before: alive, killed: dying, within: Interval + limit + owedInterval},
 		{name: "a call is late", suspects: true, before: alive, killed: dying, within: SuspectInterval + limit + owedInterval},
 		{name: "another one is owed", before: []process{dying, alive[1]}, killed: next, within: owedTableAge + limit + 2*owedInterval},
 	} {
@@ -360,6 +361,73 @@ func TestBusy(t *testing.T) {
 			}
 			if culprit.Kind != tt.culprit.Kind || culprit.PID != tt.culprit.PID || !strings.HasPrefix(culprit.Name, tt.culprit.Name) {
 				t.Errorf("%+v", found)
+			}
+		})
+	}
+}
+
+// TestRequests: a server that leaves a request unanswered is named, be it a process of the node or elsewhere; not one
+// that sends slowly, nor a connection that is idle.
+func TestRequests(t *testing.T) {
+	const moment = 10 * time.Millisecond
+	waiting := map[string]*cri.Entry{"pod": {Sandbox: true, ID: "pod", SandboxID: "pod", State: cri.StateRunning}}
+	started := map[string]*cri.Entry{"pod": waiting["pod"], "c": {ID: "c", SandboxID: "pod", State: cri.StateCreated}}
+	for _, tt := range []struct {
+		name           string
+		sent, received time.Duration // ago
+		bytes          uint64
+		unread         uint32
+		listed         map[string]*cri.Entry
+		before         bool // since before plegd
+		elsewhere      bool // the server
+		want           bool
+	}{
+		{name: "the first request", sent: 21 * time.Second, received: 21 * time.Second, want: true},
+		{name: "a request, for a moment", sent: 19 * time.Second, received: 19 * time.Second},
+		{name: "a later request", sent: 21 * time.Second, received: 50 * time.Second, bytes: 9, want: true},
+		{name: "a request before plegd", sent: 21 * time.Second, received: 50 * time.Second, bytes: 9, before: true, want: true},
+		{name: "a server elsewhere", sent: 21 * time.Second, received: 21 * time.Second, elsewhere: true, want: true},
+		{name: "an answer that comes slowly", sent: time.Hour, received: 5 * time.Second, bytes: 9},
+		{name: "idle after an answer", sent: 99*time.Second - moment, received: 99 * time.Second, bytes: 9, listed: waiting},
+		{name: "silent, and a pod waits", sent: 101 * time.Second, received: 101*time.Second - moment, bytes: 9, listed: waiting, want: true},
+		{name: "silent since before plegd", sent: 101 * time.Second, received: 101 * time.Second, bytes: 9, listed: waiting, before: true},
+		{name: "silent, and all pods run", sent: time.Hour, received: time.Hour, bytes: 9, listed: started},
+		{name: "the answer is not read", sent: 21 * time.Second, received: 50 * time.Second, bytes: 9, unread: 9},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, []process{{pid: 30, parent: 1, comm: "registry", state: 'S'}})
+			must.Do(t, os.Symlink("socket:[777]", filepath.Join(root, "10/fd/3")))
+			must.Do(t, os.Symlink("socket:[888]", filepath.Join(root, "30/fd/3")))
+			local := netip.MustParseAddrPort("10.0.0.1:40000")
+			remote := netip.MustParseAddrPort("10.0.0.1:5000")
+			client := proc.TCPSocket{State: proc.Established, Local: local, Remote: remote, Inode: 777, Cookie: 1}
+			server := uint32(888)
+			want := facts.Link{Kind: facts.KindProcess, Name: "registry", PID: 30}
+			if tt.elsewhere {
+				server = 0
+				want = facts.Link{Kind: facts.KindNode, Name: remote.String()}
+			}
+			now := time.Now()
+			options := optionsOf(t, root, &now)
+			options.Listed = func() map[string]*cri.Entry { return tt.listed }
+			l := New(options)
+			l.readTCP = func(_ context.Context, owned map[uint32]bool) ([]proc.Socket, []proc.TCPClient, error) {
+				check.Equal(t, owned[client.Inode], true, "the runtime has the socket")
+				return nil, []proc.TCPClient{{TCPSocket: client, Server: server}}, nil
+			}
+			l.readTimes = func(_ context.Context, s proc.TCPSocket) (proc.TCPSocket, error) {
+				s.Unread = tt.unread
+				s.LastSent = tt.sent
+				s.LastReceived = tt.received
+				s.Received = tt.bytes
+				return s, nil
+			}
+			l.passed = !tt.before
+			l.Pass(t.Context())
+			found := l.Pass(t.Context()).Findings
+			named := len(found) == 1 && found[0].Reason == peerStuck && found[0].Chain.Links[1].IsSame(&want)
+			if named != tt.want || !tt.want && len(found) > 0 {
+				t.Errorf("%+v, want %t", found, tt.want)
 			}
 		})
 	}

@@ -29,6 +29,7 @@ const (
 	killed      kind = "process" // a killed process does not end
 	lostPod     kind = "lost"    // a shim lives whose pod the runtime has ceased to list
 	busyPath    kind = "busy"    // a path is in use that the runtime is to remove
+	unanswered  kind = "request" // a server does not answer
 )
 
 // obligation is something that is owed.
@@ -36,11 +37,12 @@ type obligation struct {
 	identity
 
 	begun    time.Time
-	known    bool      // it was there in the first pass: it may be so by design
-	due      time.Time // when it is looked up whose it is
-	amount   uint32    // bytes or connections
-	waiter   int       // the process of the runtime's, or a shim, to which it is owed; 0 while not known
-	debtor   int       // the process that owes it; 0 while not known
+	known    bool          // it was there in the first pass: it may be so by design
+	limit    time.Duration // the age from which it is followed, where that is longer than usual
+	due      time.Time     // when it is looked up whose it is
+	amount   uint32        // bytes or connections
+	waiter   int           // the process of the runtime's, or a shim, to which it is owed; 0 while not known
+	debtor   int           // the process that owes it; 0 while not known
 	socket   proc.Socket
 	name     string // of the socket or pipe
 	evidence string // how the waiter waits

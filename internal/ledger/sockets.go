@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,13 +50,14 @@ func (p *pass) sockets(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	tcp, err := proc.UnreadTCP(ctx)
+	owners := &owners{pass: p}
+	unread, clients, err := p.readTCP(ctx, owners.ofHops())
 	p.unread.Add(tcpSockets, err)
-	for _, s := range tcp {
+	for _, s := range unread {
 		d.byInode[s.Peer] = proc.Socket{Inode: s.Peer} // a client has no name
 	}
-	owners := &owners{pass: p}
-	for _, s := range slices.Concat(d.unread, tcp) {
+	p.requests(ctx, clients, owners)
+	for _, s := range slices.Concat(d.unread, unread) {
 		o := p.keepSocket(unreadBytes, s)
 		if o.waiter != 0 || p.isDue(o) {
 			p.resolveUnread(ctx, o, d.byInode[s.Peer], owners)
@@ -150,8 +152,9 @@ func (p *pass) answersAt(name string) bool {
 // number has changed.
 type owners struct {
 	*pass
-	isRead    bool // in this pass
-	listeners int  // whose queues have been read
+	hops      map[proc.ID]descriptors // nil before they are read
+	isRead    bool                    // in this pass, the shims too
+	listeners int                     // whose queues have been read
 }
 
 // descriptors are the sockets of a process, as they were when it had so many descriptors.
@@ -166,7 +169,21 @@ func (f *owners) holder(ctx context.Context, inode uint32) int {
 		f.isRead = true
 		f.read(ctx)
 	}
-	for id, known := range f.opened {
+	return pidOf(f.opened, inode)
+}
+
+// ofHops returns the sockets of the runtime and the hops behind it.
+func (f *owners) ofHops() map[uint32]bool {
+	all := map[uint32]bool{}
+	for _, known := range f.readHops() {
+		maps.Copy(all, known.sockets)
+	}
+	return all
+}
+
+// pidOf returns the process that has a socket, 0 for none.
+func pidOf(opened map[proc.ID]descriptors, inode uint32) int {
+	for id, known := range opened {
 		if known.sockets[inode] {
 			return id.PID
 		}
@@ -174,16 +191,25 @@ func (f *owners) holder(ctx context.Context, inode uint32) int {
 	return 0
 }
 
-// read updates the open descriptors of each process.
-func (f *owners) read(ctx context.Context) {
-	known := f.opened
-	f.opened = map[proc.ID]descriptors{}
+// readHops returns the descriptors of the runtime and the hops behind it.
+func (f *owners) readHops() map[proc.ID]descriptors {
+	if f.hops != nil {
+		return f.hops
+	}
+	f.hops = map[proc.ID]descriptors{}
 	for _, pid := range f.pids {
 		hop, err := f.Table.Alive(pid)
 		if err == nil {
-			f.opened[hop.ID()] = f.readSockets(pid, descriptorsOfRuntime)
+			f.hops[hop.ID()] = f.readSockets(pid, descriptorsOfRuntime)
 		}
 	}
+	return f.hops
+}
+
+// read updates the open descriptors of each process.
+func (f *owners) read(ctx context.Context) {
+	known := f.opened
+	f.opened = maps.Clone(f.readHops())
 	all := f.readProcesses(ctx, tableAge)
 	if all == nil {
 		return

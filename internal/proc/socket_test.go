@@ -143,8 +143,8 @@ func TestTCPOwner(t *testing.T) {
 	}
 }
 
-// TestUnreadTCP: what a server does not read, before it accepts and after, and nothing that a client does not.
-func TestUnreadTCP(t *testing.T) {
+// TestReadTCP: what a server does not read, before it accepts and after, and nothing that a client does not.
+func TestReadTCP(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		l, err := net.Listen("tcp", address)
 		must.Do(t, err)
@@ -163,18 +163,28 @@ func TestUnreadTCP(t *testing.T) {
 		_, err = server.Write([]byte("abc"))
 		must.Do(t, err)
 		check.Equal(t, unreadAt(t, want.Name), Socket{}, "read, and answered")
+		_, connections, err := ReadTCP(t.Context(), map[uint32]bool{inodeOf(t, client.(*net.TCPConn)): true, want.Inode: true})
+		must.Do(t, err)
+		check.Equal(t, len(connections), 1, "connections to servers")
+		check.Equal(t, connections[0].Server, want.Inode, "the server's end")
+		times, err := ReadTimes(t.Context(), connections[0].TCPSocket)
+		must.Do(t, err)
+		check.Equal(t, times.Received, uint64(3), "bytes of the answer")
+		connections[0].Cookie++
+		_, err = ReadTimes(t.Context(), connections[0].TCPSocket)
+		check.Equal(t, err != nil, true, "another connection with these addresses is none")
 		_ = server.Close()
 		_ = client.Close()
 		_ = l.Close()
 	}
 }
 
-// unreadAt returns the socket of UnreadTCP with a name, without its cookie.
+// unreadAt returns the socket of ReadTCP with a name, without its cookie.
 func unreadAt(t *testing.T, name string) (out Socket) {
 	t.Helper()
-	all, err := UnreadTCP(t.Context())
+	unread, _, err := ReadTCP(t.Context(), nil)
 	must.Do(t, err)
-	for _, s := range all {
+	for _, s := range unread {
 		if s.Name == name {
 			out = s
 			out.Cookie = 0

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -16,11 +17,15 @@ const (
 	SynSent = 2
 
 	inetInfo = 2 // INET_DIAG_INFO, a struct tcp_info of linux/tcp.h
-	// The places of retransmits, last_ack_recv and bytes_acked in struct tcp_info; its length up to the last.
-	infoRetransmits = 2
-	infoLastAck     = 56
-	infoAcked       = 120
-	infoLen         = 128
+	// The places of retransmits, last_data_sent, last_data_recv, last_ack_recv, bytes_acked and bytes_received in
+	// struct tcp_info; its length up to the last.
+	infoRetransmits  = 2
+	infoLastSent     = 44
+	infoLastReceived = 52
+	infoLastAck      = 56
+	infoAcked        = 120
+	infoReceived     = 128
+	infoLen          = 136
 )
 
 // TCPSocket is one TCP socket.
@@ -35,9 +40,11 @@ type TCPSocket struct {
 	Unread, Unacked uint32
 	// Retransmits is how often the oldest of them was sent again without an answer.
 	Retransmits int
-	// LastAck is how long ago the other end acknowledged anything, Acked how many bytes it has.
-	LastAck time.Duration
-	Acked   uint64
+	// LastAck is how long ago the other end acknowledged anything, LastSent and LastReceived how long ago this end
+	// sent and received data, or was connected.
+	LastAck, LastSent, LastReceived time.Duration
+	// Acked is how many bytes the other end has acknowledged, Received how many this end has received.
+	Acked, Received uint64
 }
 
 // TCPTo returns the TCP sockets in one of the states of the mask whose other end has a port,
@@ -58,38 +65,89 @@ func TCPTo(ctx context.Context, port uint16, states uint32) (out []TCPSocket, er
 // ends are the addresses of both ends of a connection.
 type ends struct{ local, remote netip.AddrPort }
 
-// UnreadTCP returns the sockets of servers, in the network namespace of this process, with bytes that they
-// do not read, and the inode of each one's client on this node as its peer. A connection that
-// is not accepted yet has its listener's inode. Of all others nothing is kept: there may be many thousands.
-func UnreadTCP(ctx context.Context) (out []Socket, err error) {
+// TCPClient is a connection to a server. Server is the inode of the server's end, that of its listener until it is
+// accepted; 0 where it is not in this network namespace.
+type TCPClient struct {
+	TCPSocket
+
+	Server uint32
+}
+
+// tcpDigest is what ReadTCP keeps of a dump: of all other sockets nothing, there may be many thousands.
+type tcpDigest struct {
+	listeners     map[uint16]uint32
+	unread, owned map[ends]TCPSocket
+}
+
+// ReadTCP returns, in the network namespace of this process, the sockets of servers with bytes that they do not
+// read, and the inode of each one's client on this node as its peer; a connection that is not accepted yet has its
+// listener's inode. And it returns the connections to servers of those whose inodes are owned.
+func ReadTCP(ctx context.Context, owned map[uint32]bool) (unread []Socket, clients []TCPClient, err error) {
 	answers, err := tcpDump(ctx, 0, 1<<Established|1<<Listening, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	listeners := map[uint16]uint32{}
-	unread := map[ends]TCPSocket{}
+	d := tcpDigest{listeners: map[uint16]uint32{}, unread: map[ends]TCPSocket{}, owned: map[ends]TCPSocket{}}
+	err = eachTCP(answers, func(s TCPSocket) { d.keep(s, owned[s.Inode]) })
+	if err != nil || len(d.unread)+len(d.owned) == 0 {
+		return nil, nil, err
+	}
+	servers := map[ends]uint32{} // by the client's addresses
 	err = eachTCP(answers, func(s TCPSocket) {
-		switch {
-		case s.State == Listening:
-			listeners[s.Local.Port()] = s.Inode
-		case s.Unread > 0:
-			unread[ends{s.Local, s.Remote}] = s
-		}
-	})
-	if err != nil || len(unread) == 0 {
-		return nil, err
-	}
-	err = eachTCP(answers, func(client TCPSocket) {
-		s, found := unread[ends{client.Remote, client.Local}]
-		listener, serves := listeners[s.Local.Port()]
-		if found && serves && client.Inode != 0 {
-			out = append(out, Socket{
-				Inode: cmp.Or(s.Inode, listener), Kind: unix.SOCK_STREAM, State: s.State, Cookie: s.Cookie,
-				Name: s.Local.String(), Peer: client.Inode, RQueue: s.Unread,
+		far := ends{s.Remote, s.Local}
+		server, found := d.unread[far]
+		listener, serves := d.listeners[server.Local.Port()]
+		if found && serves && s.Inode != 0 {
+			unread = append(unread, Socket{
+				Inode: cmp.Or(server.Inode, listener), Kind: unix.SOCK_STREAM, State: server.State, Cookie: server.Cookie,
+				Name: server.Local.String(), Peer: s.Inode, RQueue: server.Unread,
 			})
 		}
+		_, isOwned := d.owned[far]
+		if isOwned {
+			servers[far] = cmp.Or(s.Inode, d.listeners[s.Local.Port()])
+		}
 	})
-	return out, err
+	for near, s := range d.owned {
+		_, serves := d.listeners[s.Local.Port()]
+		if !serves {
+			clients = append(clients, TCPClient{TCPSocket: s, Server: servers[near]})
+		}
+	}
+	return unread, clients, err
+}
+
+// keep keeps a socket if it matters.
+func (d *tcpDigest) keep(s TCPSocket, isOwned bool) {
+	near := ends{s.Local, s.Remote}
+	switch {
+	case s.State == Listening:
+		d.listeners[s.Local.Port()] = s.Inode
+		return
+	case s.Unread > 0:
+		d.unread[near] = s
+	}
+	if isOwned {
+		d.owned[near] = s
+	}
+}
+
+// ReadTimes returns a connection with the times of its data.
+func ReadTimes(ctx context.Context, s TCPSocket) (TCPSocket, error) {
+	request := tcpRequest(s.Local, tcpID(s.Local, s.Remote))
+	request[2] = 1 << (inetInfo - 1)
+	answers, err := sockDiag(ctx, 0, request)
+	if err != nil {
+		return TCPSocket{}, err
+	}
+	if len(answers) != 1 {
+		return TCPSocket{}, errCutOff
+	}
+	now, err := parseTCP(answers[0].Data)
+	if err == nil && now.Cookie != s.Cookie {
+		err = fmt.Errorf("sock_diag: %w", unix.ENOENT) // another one has its addresses
+	}
+	return now, err
 }
 
 // eachTCP calls visit for each socket of a dump.
@@ -139,8 +197,12 @@ func parseTCP(b []byte) (TCPSocket, error) {
 			return
 		}
 		s.Retransmits = int(info[infoRetransmits])
-		s.LastAck = time.Duration(word(info, infoLastAck)) * time.Millisecond
+		milliseconds := func(offset int) time.Duration { return time.Duration(word(info, offset)) * time.Millisecond }
+		s.LastAck = milliseconds(infoLastAck)
+		s.LastSent = milliseconds(infoLastSent)
+		s.LastReceived = milliseconds(infoLastReceived)
 		s.Acked = order.Uint64(info[infoAcked:])
+		s.Received = order.Uint64(info[infoReceived:])
 	})
 	if err != nil {
 		return TCPSocket{}, err

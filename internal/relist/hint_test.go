@@ -265,7 +265,7 @@ func TestFailuresInARow(t *testing.T) {
 			rt.containers = []*cri.Entry{failing}
 			l.relist(t.Context())
 		}
-		r, _ := l.Snapshot().Facts(time.Now(), time.Minute)
+		r, _ := l.Snapshot().Facts(time.Now(), time.Minute, 0)
 		check.Equal(t, len(r.Failing), 1, "%s: pods whose inspection fails", tt.name)
 		check.Equal(t, r.Failing[0].Failures, tt.want, "%s: failures in a row", tt.name)
 	}

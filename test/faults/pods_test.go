@@ -102,6 +102,23 @@ var podFaults = []fault{
 		next: func(b *bench) string { return fmt.Sprintf("See what pid %d", pidOf(b.file("cni", "left"))) },
 	},
 	{
+		// It has read the request. Nothing of plegd's waits.
+		name: "an image registry does not answer", on: onContainerd, want: health.RuntimePeerStuck, goal: 26 * time.Second, limit: 40 * time.Second,
+		make: func(b *bench) func() {
+			address := lab.FreeAddress(b.t)
+			end := b.helper("mute", address)
+			wait := inBackground(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+				defer cancel()
+				_ = b.cri.PullImage(ctx, address+"/image:1")
+			})
+			return inTurn(end, wait)
+		},
+		back:    20 * time.Second,
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
+		next:    func(b *bench) string { return fmt.Sprintf("Get pid %d", b.other) },
+	},
+	{
 		// A runtime hook: a child of runc, with a name that no list of helpers has.
 		name: "a program that runc waits for hangs", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
 		options: runtime.ContainerdOptions{RuncHangsOn: "create", RuncHangsIn: "nvidia-container-runtime"},
@@ -209,7 +226,7 @@ var podFaults = []fault{
 	},
 	{
 		// A process that was started in its PID namespace writes to a frozen file system; no call of plegd's waits.
-		name: "a killed container does not end", on: onContainerd, want: health.ShimStuck, goal: 45 * time.Second, limit: 60 * time.Second,
+		name: "a killed container does not end", on: onContainerd, want: health.ShimStuck, goal: 25 * time.Second, limit: 60 * time.Second,
 		fresh:     true, // there is no file yet, and one container more
 		configure: func(b *bench) { b.disk = b.RuncStateOnDisk() },
 		prepare:   func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },

@@ -98,7 +98,7 @@ var processFaults = []fault{
 		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
 		make: func(b *bench) func() {
 			end := b.greedy()
-			return inTurn(end, b.group.KillForMemory(4<<20))
+			return inTurn(end, b.group.KillForMemory(32<<20))
 		},
 		back:    75 * time.Second, // a kill counts for a minute
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },

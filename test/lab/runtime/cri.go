@@ -84,6 +84,12 @@ func hasImage(socket, image string) error {
 	})
 }
 
+// PullImage pulls an image.
+func (r *CRI) PullImage(ctx context.Context, image string) error {
+	_, err := runtimeapi.NewImageServiceClient(r.conn).PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}})
+	return err
+}
+
 // podCount makes the names of pods differ over all the tests of a run.
 var podCount atomic.Int64
 

@@ -99,6 +99,8 @@ func run(mode string, args []string) error {
 		return supervise()
 	case "plugin": // permits all requests of dockerd
 		return servePlugin(args[0])
+	case "mute": // is a server of HTTP that reads all requests, and never answers
+		return serveMute(args[0])
 	case "fault": // touches memory whose pages a child is to supply
 		return fault()
 	case "inherit": // holds the listening socket of a process
@@ -150,6 +152,32 @@ func servePlugin(path string) error {
 	})
 	ready()
 	return server.Serve(listener)
+}
+
+// serveMute serves an address without an answer. A client that begins with TLS is refused, and comes back without it.
+func serveMute(address string) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	ready()
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			const handshake = 0x16 // the first byte of TLS
+			first := make([]byte, 1)
+			_, _ = io.ReadFull(client, first)
+			if first[0] == handshake {
+				_, _ = io.WriteString(client, "HTTP/1.0 400 Bad Request\r\n\r\n")
+				_ = client.Close()
+				return
+			}
+			_, _ = io.Copy(io.Discard, client)
+		}()
+	}
 }
 
 // threads makes some threads that wait.

@@ -1,0 +1,83 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+const (
+	// askedAfter is how much later than the last data that was received a request is sent at least: what is sent
+	// sooner may acknowledge that data, as HTTP/2 does.
+	askedAfter = time.Second
+	// answerLimit is the age from which a request is unanswered: longer than a registry takes, and shorter than
+	// containerd waits since 2.0 (30 s), before the next attempt.
+	answerLimit = 20 * time.Second
+	// silenceLimit is the same where it is not known who sent last: a request that follows a TLS handshake, or an answer
+	// that stopped in the middle. It is longer than any client keeps a connection without a request (CRI-O: 90 s).
+	silenceLimit = 100 * time.Second
+	// podWaits is the age from which a sandbox without a container shows that something holds up its pod.
+	podWaits = 30 * time.Second
+)
+
+// requests notes the connections on which a server, such as an image registry, has read a request of the runtime's,
+// or of a hop behind it, and does not answer.
+func (p *pass) requests(ctx context.Context, clients []proc.TCPClient, f *owners) {
+	for _, c := range clients {
+		now, err := p.readTimes(ctx, c.TCPSocket)
+		silent := min(now.LastSent, now.LastReceived)
+		if err != nil || now.Unread > 0 || silent < limit { // what it has not read is no fault of the server's
+			continue
+		}
+		o := p.keepRequest(c, &now)
+		o.begun = p.moment.Add(-silent)
+		o.socket.Inode = c.Server
+		if c.Server != 0 && (o.debtor == 0 || p.isDue(o)) {
+			p.resolveDebtor(ctx, o)
+		}
+		isKnown := c.Server == 0 || o.debtor != 0
+		o.waiter = 0
+		if isKnown && (o.limit == answerLimit || !o.known && p.podWaits()) {
+			o.waiter = pidOf(f.readHops(), c.Inode)
+		}
+	}
+}
+
+// keepRequest notes a silent connection.
+func (p *pass) keepRequest(c proc.TCPClient, now *proc.TCPSocket) *obligation {
+	isAsked := now.Received == 0 || now.LastReceived-now.LastSent >= askedAfter
+	found := obligation{
+		identity: identity{kind: unanswered, id: c.Cookie}, name: c.Remote.String(), limit: answerLimit,
+		evidence: fmt.Sprintf("its request is not answered at %s", c.Remote),
+	}
+	if !isAsked {
+		found.limit = silenceLimit
+		found.evidence = fmt.Sprintf("nothing comes on its connection to %s, which it keeps open for an answer", c.Remote)
+	}
+	o := p.keep(found)
+	o.limit = found.limit
+	o.evidence = found.evidence
+	return o
+}
+
+// podWaits reports whether a pod has a sandbox for long and no container that is created or runs, as while an image
+// is pulled.
+func (p *pass) podWaits() bool {
+	listed := p.Listed()
+	has := map[string]bool{} // by sandbox
+	for _, e := range listed {
+		if !e.Sandbox && e.State != cri.StateExited {
+			has[e.SandboxID] = true
+		}
+	}
+	for _, e := range listed {
+		age := p.moment.Sub(time.Unix(0, e.CreatedAt))
+		if e.Sandbox && e.State == cri.StateRunning && !has[e.ID] && age >= podWaits {
+			return true
+		}
+	}
+	return false
+}
