@@ -28,8 +28,9 @@ func memoryLimited(s *signals) lines {
 			return s.memoryEvidence(l, name, limit, waiting)
 		}
 	}
-	if !s.process.Alive || s.loopStarts() != nil { // its own end has a reason
-		return nil
+	l := s.killingLimit()
+	if l == nil || s.age(l.OOMKilledAt) < killSettles || !s.process.Alive || s.link != linkAnswers || s.loopStarts() != nil {
+		return nil // its own end has a reason
 	}
 	return s.findingEvidence(RuntimeMemoryLimited)
 }

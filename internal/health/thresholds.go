@@ -72,6 +72,8 @@ const (
 	youngFor     = 5 * time.Minute
 	startsFor    = 30 * time.Second
 	restartsOver = time.Minute
+	// killSettles is how long after a kill for memory it is known whether the runtime itself was killed.
+	killSettles = 2 * time.Second
 	// maxCount bounds a counter of the kernel that is printed.
 	maxCount    = 1 << 30
 	stopsMany   = 2
