@@ -34,15 +34,24 @@ func (p *pass) requests(ctx context.Context, clients []proc.TCPClient, f *owners
 		}
 		o := p.keepRequest(c, &now)
 		o.begun = p.moment.Add(-silent)
-		o.socket.Inode = c.Server
-		if c.Server != 0 && (o.debtor == 0 || p.isDue(o)) {
-			p.resolveDebtor(ctx, o)
-		}
-		isKnown := c.Server == 0 || o.debtor != 0
-		o.waiter = 0
-		if isKnown && (o.limit == answerLimit || !o.known && p.podWaits()) {
+		p.resolveServer(ctx, o, c.Server)
+		if o.waiter != 0 {
 			o.waiter = pidOf(f.readHops(), c.Inode)
 		}
+	}
+}
+
+// resolveServer finds the process that has the server's end, 0 where that is elsewhere. The waiter is set to other than 0
+// where the obligation counts.
+func (p *pass) resolveServer(ctx context.Context, o *obligation, server uint32) {
+	o.socket.Inode = server
+	if server != 0 && (o.debtor == 0 || p.isDue(o)) {
+		p.resolveDebtor(ctx, o)
+	}
+	isKnown := server == 0 || o.debtor != 0
+	o.waiter = 0
+	if isKnown && (o.limit == answerLimit || !o.known && p.podWaits()) {
+		o.waiter = p.pids[0]
 	}
 }
 
