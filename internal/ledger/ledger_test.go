@@ -377,12 +377,14 @@ func TestRequests(t *testing.T) {
 		sent, received time.Duration // ago
 		bytes          uint64
 		unread         uint32
+		ahead          bool // connected, and nothing was sent
 		listed         map[string]*cri.Entry
 		before         bool // since before plegd
 		elsewhere      bool // the server
 		want           bool
 	}{
 		{name: "the first request", sent: 21 * time.Second, received: 21 * time.Second, want: true},
+		{name: "connected ahead of any request", sent: 99 * time.Second, received: 99 * time.Second, ahead: true, listed: waiting},
 		{name: "a request, for a moment", sent: 19 * time.Second, received: 19 * time.Second},
 		{name: "a later request", sent: 21 * time.Second, received: 50 * time.Second, bytes: 9, want: true},
 		{name: "a request before plegd", sent: 21 * time.Second, received: 50 * time.Second, bytes: 9, before: true, want: true},
@@ -420,6 +422,10 @@ func TestRequests(t *testing.T) {
 				s.LastSent = tt.sent
 				s.LastReceived = tt.received
 				s.Received = tt.bytes
+				s.Acked = 100
+				if tt.ahead {
+					s.Acked = ackedConnect
+				}
 				return s, nil
 			}
 			l.passed = !tt.before

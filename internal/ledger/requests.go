@@ -13,6 +13,8 @@ const (
 	// askedAfter is how much later than the last data that was received a request is sent at least: what is sent
 	// sooner may acknowledge that data, as HTTP/2 does.
 	askedAfter = time.Second
+	// ackedConnect is what the kernel counts as acknowledged where nothing was sent: the SYN. A client may connect ahead.
+	ackedConnect = 1
 	// answerLimit is the age from which a request is unanswered: longer than a registry takes, and shorter than
 	// containerd waits since 2.0 (30 s), before the next attempt.
 	answerLimit = 20 * time.Second
@@ -57,7 +59,8 @@ func (p *pass) resolveServer(ctx context.Context, o *obligation, server uint32) 
 
 // keepRequest notes a silent connection.
 func (p *pass) keepRequest(c proc.TCPClient, now *proc.TCPSocket) *obligation {
-	isAsked := now.Received == 0 || now.LastReceived-now.LastSent >= askedAfter
+	sent := now.Acked > ackedConnect
+	isAsked := sent && (now.Received == 0 || now.LastReceived-now.LastSent >= askedAfter)
 	found := obligation{
 		identity: identity{kind: unanswered, id: c.Cookie}, name: c.Remote.String(), limit: answerLimit,
 		evidence: fmt.Sprintf("its request is not answered at %s", c.Remote),

@@ -170,6 +170,7 @@ func TestReadTCP(t *testing.T) {
 		times, err := ReadTimes(t.Context(), connections[0].TCPSocket)
 		must.Do(t, err)
 		check.Equal(t, times.Received, uint64(3), "bytes of the answer")
+		check.Equal(t, times.Acked, uint64(1+3), "the SYN, and bytes of the request")
 		connections[0].Cookie++
 		_, err = ReadTimes(t.Context(), connections[0].TCPSocket)
 		check.Equal(t, err != nil, true, "another connection with these addresses is none")
