@@ -1,7 +1,6 @@
-// Command bench measures the CPU time and memory of plegd, and fails if a limit is broken. It
-// runs the whole daemon beside a plain client, which decodes both lists with the generated
-// code, groups them by pod and compares them with the last ones. Both talk to one
-// `plegd simulate`, at the same time and once a second.
+// Command bench measures the CPU time and memory of plegd, and fails if a limit is broken. It runs the whole daemon
+// beside a plain client, which decodes both lists with the generated code, groups them by pod and compares them with
+// the last ones. Both talk to one `plegd simulate`, at the same time and once a second.
 //
 // The ratios of one run count; times are this machine's.
 package main

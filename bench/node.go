@@ -22,8 +22,7 @@ import (
 // shimName is the name under which this program runs as a shim.
 const shimName = "containerd-shim-runc-v2"
 
-// nodePods is the most pods of which the node has processes: thousands do not fit into
-// the machine of a bench.
+// nodePods is the most pods of which the node has processes: thousands do not fit into the machine of a bench.
 const nodePods = 110
 
 // node is a simulated runtime and, for each pod, the processes of a real one.

@@ -17,8 +17,7 @@ type plainClient struct {
 	events  int
 }
 
-// pod is the states of its containers and sandboxes. They are few: a map for each pod
-// would cost more.
+// pod is the states of its containers and sandboxes. They are few: a map for each pod would cost more.
 type pod struct {
 	entries []entry
 	few     [4]entry // backs entries
@@ -119,8 +118,7 @@ func (p *plainClient) relist(ctx context.Context) error {
 	return nil
 }
 
-// changes counts the events between two states of a pod: see the table in
-// docs/architecture.md.
+// changes counts the events between two states of a pod: see the table in docs/architecture.md.
 func changes(old, cur *pod) (n int) {
 	if cur != nil {
 		for _, e := range cur.entries {

@@ -12,9 +12,8 @@ import (
 // rootfsCopy is the one line that puts files into the last stage.
 const rootfsCopy = "--from=build /rootfs/ /"
 
-// parseDockerfile reads the last stage of a Dockerfile. It knows the few
-// instructions that plegd's has there and refuses every other, so that the two
-// ways to build the image cannot drift apart unseen.
+// parseDockerfile reads the last stage of a Dockerfile. It knows the few instructions that plegd's has there and
+// refuses every other, so that the two ways to build the image cannot drift apart unseen.
 func parseDockerfile(text string, args map[string]string) (v1.Config, error) {
 	config := v1.Config{Labels: map[string]string{}, Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, WorkingDir: "/"}
 	values := map[string]string{}

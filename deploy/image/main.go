@@ -1,6 +1,5 @@
-// Command image builds plegd's container image without a container engine: an
-// OCI layout in a tar, for several architectures, from binaries that are there.
-// The image's entrypoint and labels come from the last stage of the
+// Command image builds plegd's container image without a container engine: an OCI layout in a tar, for several
+// architectures, from binaries that are there. The image's entrypoint and labels come from the last stage of the
 // Dockerfile, so that there is one source for both ways to build it.
 //
 // It is a module of its own: plegd does not depend on its imports.

@@ -1,5 +1,4 @@
-// Package evidencetest has what the tests of the sources and of the kernel parsers
-// share. It is for tests only.
+// Package evidencetest has what the tests of the sources and of the kernel parsers share. It is for tests only.
 package evidencetest
 
 import (
@@ -87,8 +86,7 @@ func SocketPath(tb testing.TB) string {
 	return filepath.Join(dir, "r.sock")
 }
 
-// NeedUnixDiag skips where the kernel has no unix_diag, or no netlink at all, by the error
-// of node.EachSocket.
+// NeedUnixDiag skips where the kernel has no unix_diag, or no netlink at all, by the error of node.EachSocket.
 func NeedUnixDiag(tb testing.TB, err error) {
 	tb.Helper()
 	if err != nil {

@@ -268,8 +268,7 @@ func (l *lane) Sleep(d time.Duration) {
 	}
 }
 
-// AwaitReady waits until the API shows the node Ready or not, and reports whether it came
-// within the limit.
+// AwaitReady waits until the API shows the node Ready or not, and reports whether it came within the limit.
 func (l *lane) AwaitReady(ready bool, limit time.Duration) bool {
 	return lab.Within(limit, func() error {
 		if l.api.Last().Ready != ready && l.Context().Err() == nil {
@@ -291,8 +290,7 @@ func (l *lane) heal() {
 	l.simulated.Fail("")
 }
 
-// Settle waits until the node is Ready and plegd is healthy, for at most a limit,
-// and a while longer.
+// Settle waits until the node is Ready and plegd is healthy, for at most a limit, and a while longer.
 func (l *lane) Settle(limit time.Duration) {
 	l.Helper()
 	since, start := time.Time{}, time.Now()

@@ -76,8 +76,7 @@ var scenarios = []scenario{
 	killed(5*second, false), killed(28*second, true), killed(45*second, true),
 	failing("ListPodSandbox hangs", "ListPodSandbox=hang", 200*second, scenario{minor: true, loopSilent: true}),
 	failing("ListContainers hangs", "ListContainers=hang", 200*second, scenario{loopSilent: true}),
-	// The second relist ends 221 s after the fault: by then the first one's start is too old,
-	// and then it is not.
+	// The second relist ends 221 s after the fault: by then the first one's start is too old, and then it is not.
 	lasting("ListContainers takes 110 s", "ListContainers=delay(110s)", 260*second, scenario{loopSilent: true, predicted: 133 * second}),
 	failing("Version and both lists hang", "Version=hang;ListPodSandbox=hang;ListContainers=hang", 320*second, scenario{loopSilent: true}),
 	lasting("Version hangs", "Version=hang", 140*second, scenario{minor: true, wantReady: true}),

@@ -45,9 +45,8 @@ type order struct {
 	Stuck *int `json:"stuck,omitempty"`
 }
 
-// simulated is the simulated runtime that `plegd simulate` serves, in a process of
-// its own on the node, with what the comparison needs besides: changes of many
-// pods at one moment, and single pods whose status hangs.
+// simulated is the simulated runtime that `plegd simulate` serves, in a process of its own on the node, with what the
+// comparison needs besides: changes of many pods at one moment, and single pods whose status hangs.
 type simulated struct {
 	Socket string
 

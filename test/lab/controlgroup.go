@@ -22,9 +22,8 @@ type ControlGroup struct {
 	pid  int
 }
 
-// NewControlGroup moves a process into a cgroup of its own in the hierarchy of
-// a controller ("cpu", "freezer"), or in the one of v2. When the test ends the
-// process is thawed and moved back.
+// NewControlGroup moves a process into a cgroup of its own in the hierarchy of a controller ("cpu", "freezer"), or in
+// the one of v2. When the test ends the process is thawed and moved back.
 func NewControlGroup(t testing.TB, controller string, pid int) *ControlGroup {
 	t.Helper()
 	g := &ControlGroup{t: t, pid: pid, home: filepath.Join(CgroupRoot, controller)}
@@ -60,8 +59,7 @@ func (g *ControlGroup) Above() *ControlGroup {
 	return g
 }
 
-// LimitWrites limits the group's writes to a device ("7:0"), in bytes a second; 0: no
-// limit.
+// LimitWrites limits the group's writes to a device ("7:0"), in bytes a second; 0: no limit.
 func (g *ControlGroup) LimitWrites(device string, bytes int) {
 	g.t.Helper()
 	if g.v2 {
@@ -78,8 +76,7 @@ func (g *ControlGroup) LimitWrites(device string, bytes int) {
 // Path is the cgroup below the root of its hierarchy.
 func (g *ControlGroup) Path() string { return "/" + filepath.Base(g.dir) }
 
-// Enter moves the process into the cgroup again: in v2 another cgroup of the
-// test's takes it away.
+// Enter moves the process into the cgroup again: in v2 another cgroup of the test's takes it away.
 func (g *ControlGroup) Enter() {
 	g.t.Helper()
 	g.write("cgroup.procs", strconv.Itoa(g.pid))
@@ -168,8 +165,7 @@ func (g *ControlGroup) limitMemory(more int64, disableKills string) (lift func()
 	return lift
 }
 
-// Shares sets the group's CPU weight against the usual 1024 (v1) or 100 (v2); 0
-// sets the usual one.
+// Shares sets the group's CPU weight against the usual 1024 (v1) or 100 (v2); 0 sets the usual one.
 func (g *ControlGroup) Shares(n int) {
 	g.t.Helper()
 	file, usual := "cpu.shares", 1024

@@ -7,9 +7,8 @@
 // cgroups of its own, and is gone when the test ends, however it ends. The lab
 // signals no process that it has not started and reads no configuration of the machine.
 //
-// The package builds with the tag e2e only and needs root. A test binary that
-// uses it must call Main from TestMain: the binary starts itself again as the
-// first process of a containerd's namespaces. The environment may say:
+// The package builds with the tag e2e only and needs root. A test binary that uses it must call Main from TestMain:
+// the binary starts itself again as the first process of a containerd's namespaces. The environment may say:
 //
 //	PLEGD_BINARY           a plegd to test instead of one built from the tree
 //	PLEGD_E2E_RUNTIME      containerd, crio, cri-dockerd or simulated

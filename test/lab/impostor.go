@@ -27,8 +27,7 @@ const (
 	NeverAccepts Impostor = "never accepts"
 )
 
-// impostorEnv holds an impostorConfig in the environment of an impostor's
-// process, and is unset everywhere else.
+// impostorEnv holds an impostorConfig in the environment of an impostor's process, and is unset everywhere else.
 const impostorEnv = "PLEGD_LAB_IMPOSTOR"
 
 type impostorConfig struct {

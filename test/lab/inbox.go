@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Inbox is a webhook of Alertmanager's that stores its notifications. The path is the
-// receiver.
+// Inbox is a webhook of Alertmanager's that stores its notifications. The path is the receiver.
 type Inbox struct {
 	mu     sync.Mutex
 	alerts []Notification
@@ -28,8 +27,7 @@ type Notification struct {
 	Labels, Annotations map[string]string
 }
 
-// String is the receiver, the status, the alert, its node and its reason; the last two
-// where the alert has them.
+// String is the receiver, the status, the alert, its node and its reason; the last two where the alert has them.
 func (a *Notification) String() string {
 	words := []string{a.Receiver, a.Status, a.Labels["alertname"], a.Labels["node"], a.Labels["reason"]}
 	return strings.Join(slices.DeleteFunc(words, func(s string) bool { return s == "" }), " ")

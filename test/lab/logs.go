@@ -15,9 +15,8 @@ const artifactsEnv = "PLEGD_E2E_ARTIFACTS"
 // tailLines is how much of a log a failed test shows.
 const tailLines = 40
 
-// KeepLog shows the end of a log and copies the log to where
-// PLEGD_E2E_ARTIFACTS says, if the test has failed. It is for a Cleanup, which
-// must be asked for after the log's directory.
+// KeepLog shows the end of a log and copies the log to where PLEGD_E2E_ARTIFACTS says, if the test has failed. It is
+// for a Cleanup, which must be asked for after the log's directory.
 func KeepLog(t testing.TB, path, name string) {
 	t.Helper()
 	if !t.Failed() {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// mainCalled reports whether this test binary can be started again as a
-// namespace's first process.
+// mainCalled reports whether this test binary can be started again as a namespace's first process.
 var mainCalled atomic.Bool
 
 // roles are what a test binary that Again has started does, by the variable of the
@@ -22,9 +21,8 @@ func AddRole(variable string, run func() int) bool {
 	return true
 }
 
-// Main runs the tests, prints the measured values, and returns the exit status for
-// os.Exit. In a process that the lab has started as the first one of a containerd's
-// namespaces it does that process's work instead.
+// Main runs the tests, prints the measured values, and returns the exit status for os.Exit. In a process that the lab
+// has started as the first one of a containerd's namespaces it does that process's work instead.
 func Main(m *testing.M) int {
 	for variable, run := range roles {
 		if os.Getenv(variable) != "" {

@@ -27,8 +27,7 @@ type Namespace struct {
 	answers chan nsAnswer
 }
 
-// nsAnswer is the first process's answer to a command: for a start it includes the exit
-// of the started process.
+// nsAnswer is the first process's answer to a command: for a start it includes the exit of the started process.
 type nsAnswer struct {
 	nsEvent
 	end *Exit
@@ -61,8 +60,7 @@ func NewNamespace(t testing.TB, config NamespaceConfig) *Namespace {
 	var err error
 	ns.stdin, err = ns.cmd.StdinPipe()
 	Must(t, err)
-	// The first process's death takes every other with it, and Wait returns when
-	// the last of them is gone.
+	// The first process's death takes every other with it, and Wait returns when the last of them is gone.
 	StartRead(t, ns.cmd, ns.read)
 	if e, err := ns.answer(10 * time.Second); err != nil || !e.Ready {
 		t.Fatalf("lab: prepare the namespaces: %v %s", err, stderr.String())
@@ -131,8 +129,7 @@ func (ns *Namespace) start(c NamespaceCommand) (pid int, end *Exit, err error) {
 	return 0, end, err
 }
 
-// Launch starts a program, which may end at once, and returns its pid inside the
-// namespace.
+// Launch starts a program, which may end at once, and returns its pid inside the namespace.
 func (ns *Namespace) Launch(c NamespaceCommand) (inner int, end *Exit, err error) {
 	line, err := json.Marshal(c)
 	if err != nil {
@@ -148,8 +145,7 @@ func (ns *Namespace) Launch(c NamespaceCommand) (inner int, end *Exit, err error
 	return e.Started, e.end, nil
 }
 
-// outerPid finds the child of a namespace's first process that has a pid
-// inside, and returns the pid it has here.
+// outerPid finds the child of a namespace's first process that has a pid inside, and returns the pid it has here.
 func outerPid(initPid, inner int) (int, error) {
 	for _, child := range Children(initPid) {
 		status, _ := os.ReadFile(filepath.Join("/proc", child, "status")) // it may have ended meanwhile

@@ -19,9 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is what looks like a whole node from inside: mount, pid and network
-// namespaces with their own /run, /var/lib and /var/log and a loopback interface,
-// in which a runtime, a kubelet and a plegd find nothing but each other. The
+// Node is what looks like a whole node from inside: mount, pid and network namespaces with their own /run, /var/lib
+// and /var/log and a loopback interface, in which a runtime, a kubelet and a plegd find nothing but each other. The
 // kernel settings that a kubelet writes are covered, so the machine keeps its own.
 type Node struct {
 	t  testing.TB
@@ -38,8 +37,7 @@ func NewNode(t testing.TB) *Node {
 // NodeOf returns a node of existing namespaces.
 func NodeOf(t testing.TB, ns *Namespace) *Node { return &Node{t: t, ns: ns} }
 
-// NodeNamespaces returns what a node's namespaces need besides some file systems
-// in memory.
+// NodeNamespaces returns what a node's namespaces need besides some file systems in memory.
 func NodeNamespaces(tmpfs ...string) NamespaceConfig {
 	return NamespaceConfig{
 		Tmpfs:    append([]string{"/var/lib", "/var/log"}, tmpfs...),
@@ -72,8 +70,7 @@ func (n *Node) StartWith(env []string, log string, argv ...string) *NodeProcess 
 	return p
 }
 
-// Run runs a program on the node to its end and returns its output, with that of
-// stderr, and its exit status.
+// Run runs a program on the node to its end and returns its output, with that of stderr, and its exit status.
 func (n *Node) Run(env []string, argv ...string) (output string, status int) {
 	n.t.Helper()
 	log := filepath.Join(n.t.TempDir(), "output")

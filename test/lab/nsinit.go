@@ -15,14 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nsInitEnv holds an nsConfig in the environment of a namespace's first
-// process, and is unset everywhere else.
+// nsInitEnv holds an nsConfig in the environment of a namespace's first process, and is unset everywhere else.
 const nsInitEnv = "PLEGD_LAB_NSINIT"
 
 // NamespaceConfig says what the first process of the namespaces is to prepare.
 type NamespaceConfig struct {
-	// Tmpfs are directories to put a tmpfs on, so that containerd's layers lie
-	// neither on an overlay nor on the disk.
+	// Tmpfs are directories to put a tmpfs on, so that containerd's layers lie neither on an overlay nor on the disk.
 	Tmpfs []string
 	// Overlay are directories whose changes stay in the namespace.
 	Overlay []string
@@ -51,8 +49,7 @@ type NamespaceCommand struct {
 type nsEvent struct {
 	// Ready is said once, when the mounts are made.
 	Ready bool `json:",omitempty"`
-	// Started is the answer to a command: the program's pid inside the
-	// namespace.
+	// Started is the answer to a command: the program's pid inside the namespace.
 	Started int `json:",omitempty"`
 	// Exited is the pid of a child that ended, and Status how.
 	Exited int                `json:",omitempty"`
@@ -60,11 +57,9 @@ type nsEvent struct {
 	Error  string             `json:",omitempty"`
 }
 
-// nsInitMain is the first process of a containerd's pid and mount namespaces. It
-// executes the commands on its standard input, reaps every orphan (containerd's shims
-// outlive containerd and become its children), and ends with the end of its input,
-// whereupon the kernel kills all the rest. So nothing is left even when the tests are
-// killed.
+// nsInitMain is the first process of a containerd's pid and mount namespaces. It executes the commands on its
+// standard input, reaps every orphan (containerd's shims outlive containerd and become its children), and ends with
+// the end of its input, whereupon the kernel kills all the rest. So nothing is left even when the tests are killed.
 func nsInitMain() int {
 	out := json.NewEncoder(os.Stdout)
 	var config NamespaceConfig
@@ -94,8 +89,7 @@ func nsInitMain() int {
 	}()
 
 	_ = out.Encode(nsEvent{Ready: true})
-	// One goroutine starts and reaps: a child is reported as started before it
-	// is reported dead.
+	// One goroutine starts and reaps: a child is reported as started before it is reported dead.
 	for {
 		select {
 		case c, ok := <-commands:

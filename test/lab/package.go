@@ -10,12 +10,10 @@ import (
 	"testing"
 )
 
-// distEnv names the directory of the packages to test instead of dist, where
-// `make packages` puts them.
+// distEnv names the directory of the packages to test instead of dist, where `make packages` puts them.
 const distEnv = "PLEGD_DIST"
 
-// PackageFile returns the one package of this machine's architecture that a
-// pattern's * matches.
+// PackageFile returns the one package of this machine's architecture that a pattern's * matches.
 func PackageFile(t testing.TB, pattern string) string {
 	t.Helper()
 	dist := os.Getenv(distEnv)

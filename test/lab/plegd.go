@@ -43,8 +43,7 @@ type PlegdOptions struct {
 	Flags []string
 	// DropCapabilities are taken from it, by their names without cap_.
 	DropCapabilities []string
-	// Files are put in place of others for it alone, by their paths: it then runs
-	// in a mount namespace of its own.
+	// Files are put in place of others for it alone, by their paths: it then runs in a mount namespace of its own.
 	Files map[string]string
 	// Env is added to its environment.
 	Env []string

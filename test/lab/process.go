@@ -164,8 +164,7 @@ func (p *Process) Thaw() {
 	p.signal(syscall.SIGCONT)
 }
 
-// StartRead starts a process and reads its output until its end, which is that of the
-// test.
+// StartRead starts a process and reads its output until its end, which is that of the test.
 func StartRead(t testing.TB, cmd *exec.Cmd, read func(io.Reader)) {
 	t.Helper()
 	out, err := cmd.StdoutPipe()
@@ -233,8 +232,7 @@ func LimitFiles(t testing.TB, pid int, soft uint64) (undo func()) {
 	}
 }
 
-// StopInTurn stops a process and continues it after each half of period, and returns what
-// ends that.
+// StopInTurn stops a process and continues it after each half of period, and returns what ends that.
 func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
 	return Every(t, period, func() {
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
@@ -243,8 +241,7 @@ func StopInTurn(t testing.TB, pid int, period time.Duration) (end func()) {
 	})
 }
 
-// Freeze stops a process that the lab has started, and returns when it has
-// stopped.
+// Freeze stops a process that the lab has started, and returns when it has stopped.
 func Freeze(t testing.TB, pid int) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

@@ -58,8 +58,7 @@ func NewPrometheusOn(n *Node, address string, files map[string]string, flags ...
 	return p
 }
 
-// NewPrometheusIn starts one in the network of a process, which client reaches, and waits for its
-// first scrape.
+// NewPrometheusIn starts one in the network of a process, which client reaches, and waits for its first scrape.
 func NewPrometheusIn(t testing.TB, pid int, client *http.Client, files map[string]string) *Prometheus {
 	t.Helper()
 	p := &Prometheus{t: t, base: "http://127.0.0.1:9090", http: client}
@@ -111,8 +110,7 @@ func (p *Prometheus) awaitReady(pid int, ended <-chan struct{}) {
 	})
 }
 
-// Query returns the labels of the series that an instant query selects, with their
-// values under the empty name.
+// Query returns the labels of the series that an instant query selects, with their values under the empty name.
 func (p *Prometheus) Query(query string) ([]map[string]string, error) {
 	var data struct {
 		Result []struct {

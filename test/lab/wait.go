@@ -12,8 +12,7 @@ import (
 // PollInterval is the time between two checks of a condition.
 const PollInterval = 50 * time.Millisecond
 
-// Within polls a condition until it returns no error; past the limit it returns the
-// condition's last error.
+// Within polls a condition until it returns no error; past the limit it returns the condition's last error.
 func Within(limit time.Duration, condition func() error) error {
 	tick := time.NewTicker(PollInterval)
 	defer tick.Stop()

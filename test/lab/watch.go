@@ -146,8 +146,7 @@ func (w *Watch) Calm(from time.Time, limit, calm time.Duration) (time.Duration, 
 	}
 }
 
-// Reasons returns the primary reasons among sights, each once, in the order of
-// their first sight.
+// Reasons returns the primary reasons among sights, each once, in the order of their first sight.
 func Reasons(sights []Sight) []string {
 	var reasons []string
 	for _, s := range sights {

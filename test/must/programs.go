@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Programs skips the test where one of these programs is not installed.
-// test/e2e/install-deps.sh installs them all.
+// Programs skips the test where one of these programs is not installed. test/e2e/install-deps.sh installs them all.
 func Programs(t testing.TB, names ...string) {
 	t.Helper()
 	var missing []string

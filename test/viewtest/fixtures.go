@@ -59,8 +59,7 @@ func Degraded() facts.Snapshot { return load("healthy", "degraded") }
 // Unhealthy is a node whose runtime has hung for longer than the threshold.
 func Unhealthy() facts.Snapshot { return load("healthy", "unhealthy") }
 
-// Stalled is a node whose list of containers waits for a stopped shim, before the kubelet
-// stops managing pods.
+// Stalled is a node whose list of containers waits for a stopped shim, before the kubelet stops managing pods.
 func Stalled() facts.Snapshot { return load("healthy", "stalled") }
 
 // Filled is a snapshot in which every text is the same, and every list and map has one

@@ -1,6 +1,5 @@
-// Command pause is the only program of the image that the end-to-end tests run
-// in pods: it waits, and ends with the exit code it was told to. It stands in
-// for a pod's sandbox and for its containers alike.
+// Command pause is the only program of the image that the end-to-end tests run in pods: it waits, and ends with the
+// exit code it was told to. It stands in for a pod's sandbox and for its containers alike.
 //
 // It ends at SIGTERM, so that a test that stops a container decides when it
 // dies and with which code, or by itself --after a time.

@@ -20,8 +20,7 @@ const (
 	// windowSlack is how far outside the predicted window a write may be: the API
 	// records it when it arrives, and samples are 250 ms apart.
 	windowSlack = 500 * time.Millisecond
-	// insideShare is the share of the samples before the write whose window must
-	// hold it.
+	// insideShare is the share of the samples before the write whose window must hold it.
 	insideShare = 0.99
 	// unknownLimit is the width of a window beyond what nothing on the node shows.
 	unknownLimit = 13 * time.Second
@@ -35,35 +34,29 @@ const (
 	releaseKnown = 2*time.Second + windowSlack
 )
 
-// Prediction is plegd's prediction at a time after the fault, in seconds since the
-// fault.
+// Prediction is plegd's prediction at a time after the fault, in seconds since the fault.
 type Prediction struct {
 	After time.Duration
-	// Rules is when the kubelet's rules fail, From and To bound the API's NotReady.
-	// nil: not predicted.
+	// Rules is when the kubelet's rules fail, From and To bound the API's NotReady. nil: not predicted.
 	Rules, From, To *float64
-	// Failed is true when plegd said that the rules have failed, NotReady when it said
-	// that the API shows NotReady.
+	// Failed is true when plegd said that the rules have failed, NotReady when it said that the API shows NotReady.
 	Failed, NotReady bool
 }
 
 // Turn is a change of the Ready condition to False, and back.
 type Turn struct {
-	// NotReady and Ready are seconds since the fault. Ready is nil where it did not
-	// come back.
+	// NotReady and Ready are seconds since the fault. Ready is nil where it did not come back.
 	NotReady float64
 	Ready    *float64
 	Message  string
 }
 
-// Comparison is what one run showed. Times are seconds since the fault, nil for
-// what never happened.
+// Comparison is what one run showed. Times are seconds since the fault, nil for what never happened.
 type Comparison struct {
 	Recording *Recording
 	// Predictions were made 5, 10 and 20 s after the fault.
 	Predictions [3]Prediction
-	// RulesFailed is when plegd's rules failed, Skipped when the kubelet's sync loop
-	// first skipped its work.
+	// RulesFailed is when plegd's rules failed, Skipped when the kubelet's sync loop first skipped its work.
 	RulesFailed, Skipped *float64
 	// API are the turns of the API's Ready condition, Plegd those that plegd predicted.
 	API, Plegd []Turn
@@ -76,8 +69,7 @@ type Comparison struct {
 	Message string
 	// PlegdMessage is plegd's where it is different.
 	PlegdMessage string
-	// ReasonNamed is when the wanted reason was named, ReasonGone how long after the
-	// recovery it was gone.
+	// ReasonNamed is when the wanted reason was named, ReasonGone how long after the recovery it was gone.
 	ReasonNamed, ReasonGone *float64
 	// Problems are the acceptance rules that the run broke.
 	Problems []string
@@ -237,8 +229,7 @@ func (c *Comparison) ruleWasDue(moment float64) bool {
 	return due
 }
 
-// window checks the predicted windows against the API's first NotReady, where
-// that came while the fault stood.
+// window checks the predicted windows against the API's first NotReady, where that came while the fault stood.
 func (c *Comparison) window() {
 	r := c.Recording
 	if len(c.API) == 0 || r.since(r.Recovery)-windowSlack.Seconds() < c.API[0].NotReady || c.released(c.API[0]) {
@@ -346,10 +337,9 @@ func (r *Recording) phase() time.Duration {
 	return 0
 }
 
-// released reports whether plegd said of a turn to NotReady that it may be shown,
-// and in which window it ends. Where a hang ends before Version's timeout, which of
-// two answers the kubelet gets first decides whether there is one: until then
-// plegd's window is that of a hang that lasts.
+// released reports whether plegd said of a turn to NotReady that it may be shown, and in which window it ends. Where
+// a hang ends before Version's timeout, which of two answers the kubelet gets first decides whether there is one:
+// until then plegd's window is that of a hang that lasts.
 func (c *Comparison) released(a Turn) bool {
 	if a.Ready == nil {
 		return false

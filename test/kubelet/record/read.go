@@ -57,8 +57,7 @@ func Ask(client *http.Client, base string) (Sample, error) {
 // I1122 05:01:02.123456   123 kubelet.go:2400] "Skipping pod synchronization" err="..."
 var skipLine = regexp.MustCompile(`^[IEW](\d{4} \d\d:\d\d:\d\d\.\d+) .*"Skipping pod synchronization" err="(.*)"$`)
 
-// ReadSkips reads the skips of a kubelet's log. Its lines have no year: it is that of
-// the date.
+// ReadSkips reads the skips of a kubelet's log. Its lines have no year: it is that of the date.
 func ReadSkips(path string, date time.Time) ([]Skip, error) {
 	f, err := os.Open(path)
 	if err != nil {

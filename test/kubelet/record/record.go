@@ -1,6 +1,5 @@
-// Package record is what one scenario of the comparison with a real kubelet
-// recorded, and the comparison itself. It starts nothing and reads no clock, so
-// a recording can be judged again from its file.
+// Package record is what one scenario of the comparison with a real kubelet recorded, and the comparison itself. It
+// starts nothing and reads no clock, so a recording can be judged again from its file.
 package record
 
 import (
@@ -27,17 +26,15 @@ type Recording struct {
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
 	Run     int       `json:"run"`
-	// LoopSilent is true where the kubelet's sync loop cannot be compared: it is
-	// blocked in a call of its own, belongs to a kubelet that has just started, or
-	// works on (a network that is not ready does not stop it).
+	// LoopSilent is true where the kubelet's sync loop cannot be compared: it is blocked in a call of its own,
+	// belongs to a kubelet that has just started, or works on (a network that is not ready does not stop it).
 	LoopSilent bool `json:"loop_silent,omitempty"`
 	// StatusRule is true where the answers to Status decide.
 	StatusRule bool `json:"status_rule,omitempty"`
 	// WantReady is true where plegd must know that the node stays Ready: no countdown
 	// may be shown from 10 s after the fault on.
 	WantReady bool `json:"want_ready,omitempty"`
-	// PredictedAfter is from when on the fault is the one that turns the node
-	// NotReady; 0: 5 s after it began.
+	// PredictedAfter is from when on the fault is the one that turns the node NotReady; 0: 5 s after it began.
 	PredictedAfter time.Duration `json:"predicted_after_ns,omitempty"`
 	// Unknown is how long a time nothing on the node shows, for which a window may be wider.
 	Unknown time.Duration `json:"unknown_ns,omitempty"`
@@ -51,8 +48,7 @@ type Recording struct {
 	ReasonWithin time.Duration `json:"reason_within_ns,omitempty"`
 	GoneWithin   time.Duration `json:"gone_within_ns,omitempty"`
 
-	// Fault is when the fault began, Recovery when it ended for good, End when the
-	// recording ended.
+	// Fault is when the fault began, Recovery when it ended for good, End when the recording ended.
 	Fault    time.Time `json:"fault"`
 	Recovery time.Time `json:"recovery"`
 	End      time.Time `json:"end"`
@@ -80,8 +76,7 @@ type Skip struct {
 	Error string    `json:"error"`
 }
 
-// Sample is plegd's status at one moment. Durations are seconds; nil where the status
-// had none.
+// Sample is plegd's status at one moment. Durations are seconds; nil where the status had none.
 type Sample struct {
 	At               time.Time `json:"at"`
 	State            string    `json:"state"`

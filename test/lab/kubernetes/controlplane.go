@@ -50,8 +50,7 @@ token-scheduler,system:kube-scheduler,3
 ` + MetricsToken + `,metrics,5,"system:masters"
 `
 
-// ControlPlane is etcd, API server, controllers and scheduler of a Kubernetes, unmodified, on
-// a node of the lab's.
+// ControlPlane is etcd, API server, controllers and scheduler of a Kubernetes, unmodified, on a node of the lab's.
 type ControlPlane struct {
 	t             testing.TB
 	node          *lab.Node
@@ -61,8 +60,7 @@ type ControlPlane struct {
 	key           *rsa.PrivateKey   // of the CA and the tokens of service accounts
 }
 
-// Kubernetes builds programs of a Kubernetes version, once, as kubernetes.sh says, and
-// returns their path.
+// Kubernetes builds programs of a Kubernetes version, once, as kubernetes.sh says, and returns their path.
 func Kubernetes(t testing.TB, what, version string) string {
 	t.Helper()
 	cmd := exec.Command("bash", "../lab/kubernetes.sh", what, version)
@@ -142,8 +140,7 @@ func (c *ControlPlane) Start(name string, argv ...string) *lab.NodeProcess {
 	return c.node.Start(log, argv...)
 }
 
-// Run runs a command on the node, which must succeed, as an administrator of the cluster, and
-// returns its output.
+// Run runs a command on the node, which must succeed, as an administrator of the cluster, and returns its output.
 func (c *ControlPlane) Run(argv ...string) string {
 	c.t.Helper()
 	if argv[0] == "kubectl" {

@@ -17,18 +17,16 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// Containerd is a private containerd: the machine's own program, or one of
-// another version, in mount and pid namespaces of the lab's. Where the environment
-// asks for CRI-O (PLEGD_E2E_RUNTIME) it is a private CRI-O, where it asks for
-// cri-dockerd a cri-dockerd with a dockerd of its own. It can be frozen, killed and started again; its
-// pods live on, as on a node.
+// Containerd is a private containerd: the machine's own program, or one of another version, in mount and pid
+// namespaces of the lab's. Where the environment asks for CRI-O (PLEGD_E2E_RUNTIME) it is a private CRI-O, where it
+// asks for cri-dockerd a cri-dockerd with a dockerd of its own. It can be frozen, killed and started again; its pods
+// live on, as on a node.
 type Containerd struct {
 	// Socket is the path of its CRI socket.
 	Socket string
 	// Log is the path of its log, which continues across restarts.
 	Log string
-	// CNIConfig is the path of its network configuration: without the file it
-	// says that its network is not ready.
+	// CNIConfig is the path of its network configuration: without the file it says that its network is not ready.
 	CNIConfig string
 	// Cgroup is the parent of its pods' cgroups.
 	Cgroup string
@@ -191,8 +189,7 @@ func (c *Containerd) WriteCNIConfig() {
 	lab.Must(c.TB, os.Rename(draft, c.CNIConfig))
 }
 
-// Start starts containerd, after its death or for the first time, and waits
-// until it answers.
+// Start starts containerd, after its death or for the first time, and waits until it answers.
 func (c *Containerd) Start() {
 	c.TB.Helper()
 	first := c.End == nil
@@ -266,6 +263,5 @@ func VersionAnswers(socket string) error {
 	return ask(socket, time.Second, func(ctx context.Context, r *CRI) error { _, err := r.version(ctx); return err })
 }
 
-// Node returns the namespaces of a containerd, which are a whole node with
-// ContainerdOptions.Node.
+// Node returns the namespaces of a containerd, which are a whole node with ContainerdOptions.Node.
 func (c *Containerd) Node() *lab.Node { return lab.NodeOf(c.TB, c.Namespace) }

@@ -30,8 +30,7 @@ func writeContainerdConfig(t testing.TB, version, dir, config, socket string) {
 //go:embed testdata/containerd-1.toml
 var containerdConfig1 string
 
-// containerdConfig2 is for containerd 2.x. Its NRI socket would be at a path of
-// the machine's.
+// containerdConfig2 is for containerd 2.x. Its NRI socket would be at a path of the machine's.
 //
 //go:embed testdata/containerd-2.toml
 var containerdConfig2 string

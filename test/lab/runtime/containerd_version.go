@@ -24,8 +24,7 @@ const (
 	Containerd16 = "bookworm"
 	// Containerd17 is the package of the Debian suite that has 1.7.
 	Containerd17 = "trixie"
-	// Containerd21 and Containerd2 are built from source, which takes minutes
-	// the first time.
+	// Containerd21 and Containerd2 are built from source, which takes minutes the first time.
 	Containerd21 = "2.1.9"
 	Containerd2  = "2.4.2"
 )
@@ -48,8 +47,7 @@ func containerdVersion(t testing.TB, asked string) string {
 	return version
 }
 
-// usesConfigVersion3 reports whether a version, as containerd.sh takes it, reads
-// the configuration of containerd 2.x.
+// usesConfigVersion3 reports whether a version, as containerd.sh takes it, reads the configuration of containerd 2.x.
 func usesConfigVersion3(version string) bool { return strings.HasPrefix(version, "2.") }
 
 // programs are those of one containerd. dir is "" where they are in the PATH.

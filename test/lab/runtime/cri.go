@@ -22,8 +22,7 @@ import (
 // Namespace is the Kubernetes namespace of the pods that tests make.
 const Namespace = "plegd-e2e"
 
-// callLimit is how long one call to a runtime may take; some wait for a client
-// that does not read.
+// callLimit is how long one call to a runtime may take; some wait for a client that does not read.
 const callLimit = 2 * time.Minute
 
 // CRI makes pods and containers on a runtime, in the way of a kubelet.
@@ -48,8 +47,7 @@ func (r *CRI) In(cgroup string) *CRI {
 	return &other
 }
 
-// NewCRI returns a client of the runtime that serves a socket and has the pause image. Its pods
-// are below a cgroup.
+// NewCRI returns a client of the runtime that serves a socket and has the pause image. Its pods are below a cgroup.
 func NewCRI(t testing.TB, socket, cgroup string) *CRI {
 	t.Helper()
 	r, err := dialCRI(socket)
@@ -146,8 +144,7 @@ func (r *CRI) newPod(name string) *Pod {
 	p := &Pod{Name: name, Namespace: Namespace, UID: fmt.Sprintf("%08x-e2e0-4000-8000-%012x", os.Getpid(), podCount.Add(1)), r: r}
 	p.config = &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: p.UID},
-		// Given, or the runtime would want the machine's resolv.conf, which may
-		// be a link into /run.
+		// Given, or the runtime would want the machine's resolv.conf, which may be a link into /run.
 		DnsConfig: &runtimeapi.DNSConfig{Servers: []string{"127.0.0.1"}},
 		Labels:    p.labels(),
 		Annotations: map[string]string{
@@ -191,8 +188,7 @@ func (r *CRI) RunPods(pods, containers int) []*Pod {
 	return made
 }
 
-// Two calls f with 0 to n-1, two calls at a time, and returns when all have
-// returned.
+// Two calls f with 0 to n-1, two calls at a time, and returns when all have returned.
 func Two(n int, f func(int)) { atOnce(2, n, f) }
 
 // AtOnce is Two with so many calls at a time.
@@ -226,8 +222,7 @@ func (p *Pod) labels() map[string]string {
 	}
 }
 
-// CreateContainer makes a container that is not started. The arguments are
-// those of test/images/pause.
+// CreateContainer makes a container that is not started. The arguments are those of test/images/pause.
 func (p *Pod) CreateContainer(name string, args ...string) *Container {
 	p.r.t.Helper()
 	return p.mustCreate(&runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Args: args})
@@ -263,8 +258,7 @@ func (p *Pod) mustCreate(config *runtimeapi.ContainerConfig) *Container {
 	return c
 }
 
-// create makes a container, as the kubelet asks for one. Each gets an attempt of its own,
-// as each restart does.
+// create makes a container, as the kubelet asks for one. Each gets an attempt of its own, as each restart does.
 func (p *Pod) create(ctx context.Context, config *runtimeapi.ContainerConfig) (*Container, error) {
 	name := config.Metadata.Name
 	config.Metadata.Attempt = uint32(podCount.Add(1))
@@ -316,8 +310,7 @@ func (c *Container) Start() {
 	do(c.r, "start container "+c.ID, c.r.runtime.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: c.ID})
 }
 
-// FinishedAt is when the container exited, by the runtime's account; zero while
-// it has not.
+// FinishedAt is when the container exited, by the runtime's account; zero while it has not.
 func (c *Container) FinishedAt() time.Time {
 	c.r.t.Helper()
 	ctx, cancel := c.r.call()
@@ -332,8 +325,7 @@ func (c *Container) FinishedAt() time.Time {
 	return time.Unix(0, s.GetStatus().GetFinishedAt())
 }
 
-// Containers counts the runtime's containers by their state, as
-// pleg_running_containers names it.
+// Containers counts the runtime's containers by their state, as pleg_running_containers names it.
 func (r *CRI) Containers() map[string]int {
 	r.t.Helper()
 	states, err := r.States(callLimit)
@@ -345,8 +337,7 @@ func (r *CRI) Containers() map[string]int {
 	return counts
 }
 
-// Stop stops a container by SIGTERM: it exits with the code that it was made
-// with.
+// Stop stops a container by SIGTERM: it exits with the code that it was made with.
 func (c *Container) Stop() {
 	c.r.t.Helper()
 	do(c.r, "stop container "+c.ID, c.r.runtime.StopContainer,

@@ -14,10 +14,9 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// newCRIOProgram prepares a real CRI-O, whose program PLEGD_E2E_CRIO names; pinns
-// lies beside it. conmon, runc and podman, which puts the pause image into its
-// storage, are Debian's. It is used as a containerd is, and has no shims but a
-// conmon for each container.
+// newCRIOProgram prepares a real CRI-O, whose program PLEGD_E2E_CRIO names; pinns lies beside it. conmon, runc and
+// podman, which puts the pause image into its storage, are Debian's. It is used as a containerd is, and has no shims
+// but a conmon for each container.
 func newCRIOProgram(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
 	lab.RequireRoot(t)

@@ -31,9 +31,8 @@ type Dockerd struct {
 // dockerdPrograms is the directory of dockerd and its containerd, had once.
 var dockerdPrograms = sync.OnceValues(func() (string, error) { return lab.RunScript("dockerd.sh") })
 
-// newCRIDockerd starts a dockerd and prepares a real cri-dockerd, whose program
-// PLEGD_E2E_CRI_DOCKERD names. It is used as a containerd is; its pods' shims are
-// those of dockerd's containerd. OpenFiles limits cri-dockerd alone.
+// newCRIDockerd starts a dockerd and prepares a real cri-dockerd, whose program PLEGD_E2E_CRI_DOCKERD names. It is
+// used as a containerd is; its pods' shims are those of dockerd's containerd. OpenFiles limits cri-dockerd alone.
 func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 	t.Helper()
 	lab.RequireRoot(t)
@@ -70,8 +69,7 @@ func newCRIDockerd(t testing.TB, options ContainerdOptions) *Containerd {
 	return c
 }
 
-// Dockerd is the Docker daemon behind the runtime, nil where it is no
-// cri-dockerd.
+// Dockerd is the Docker daemon behind the runtime, nil where it is no cri-dockerd.
 func (c *Containerd) Dockerd() *Dockerd { return c.docker }
 
 // newDockerd starts a dockerd that has the pause image.

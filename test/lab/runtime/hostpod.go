@@ -34,14 +34,12 @@ type EnvVar struct{ Name, Value string }
 type HostMount struct {
 	Host, Container string
 	ReadOnly        bool
-	// Follows has mounts and unmounts of the node reach the container:
-	// HostToContainer.
+	// Follows has mounts and unmounts of the node reach the container: HostToContainer.
 	Follows bool
 }
 
-// RunHostPod starts one, with the seccomp profile of the runtime. It returns when the
-// container runs; its output is in the returned file, as the
-// test sees it. node is the node's file system.
+// RunHostPod starts one, with the seccomp profile of the runtime. It returns when the container runs; its output is
+// in the returned file, as the test sees it. node is the node's file system.
 func (r *CRI) RunHostPod(node interface{ Path(string) string }, p HostPod) (c *Container, log string) {
 	r.t.Helper()
 	of := func(host bool) runtimeapi.NamespaceMode {

@@ -46,8 +46,7 @@ func ImageTar(t testing.TB) string {
 	return path
 }
 
-// packImage packs one static program as an OCI image layout in a tar, as
-// `ctr images import` takes it.
+// packImage packs one static program as an OCI image layout in a tar, as `ctr images import` takes it.
 func packImage(reference, entrypoint string, program []byte) ([]byte, error) {
 	layer, err := packTar([]tarFile{{name: filepath.Base(entrypoint), mode: 0o755, data: program}})
 	if err != nil {

@@ -55,8 +55,7 @@ func (c *Containerd) signalIfAlive(s syscall.Signal) {
 	}
 }
 
-// States are the states of the runtime's containers by their id, where it answers
-// in time.
+// States are the states of the runtime's containers by their id, where it answers in time.
 func (r *CRI) States(limit time.Duration) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -25,8 +25,7 @@ func Given() bool { return os.Getenv(runtimeEnv) != "" }
 // StandInsOnly reports whether only what needs no real runtime is to be run.
 func StandInsOnly() bool { return os.Getenv(runtimeEnv) == runtimeNone }
 
-// Column is what tables call the runtime under test: "containerd 1.6",
-// "CRI-O", "cri-dockerd".
+// Column is what tables call the runtime under test: "containerd 1.6", "CRI-O", "cri-dockerd".
 func Column() string {
 	switch os.Getenv(runtimeEnv) {
 	case runtimeCRIO:
@@ -78,8 +77,7 @@ func firstLine(program string, args ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// The programs that no package has: the tests that need them run where these say
-// where they are.
+// The programs that no package has: the tests that need them run where these say where they are.
 const (
 	crioProgramEnv       = "PLEGD_E2E_CRIO"
 	criDockerdProgramEnv = "PLEGD_E2E_CRI_DOCKERD"

@@ -27,16 +27,14 @@ type FileSystem struct {
 	ns   int    // a process of its runtime's namespaces
 }
 
-// RootOnDisk mounts a file system of its own below containerd's root directory.
-// It is for a containerd that has not been started yet; a dockerd behind it is
-// started again.
+// RootOnDisk mounts a file system of its own below containerd's root directory. It is for a containerd that has not
+// been started yet; a dockerd behind it is started again.
 func (c *Containerd) RootOnDisk() *FileSystem {
 	c.TB.Helper()
 	return c.onDisk(filepath.Join(filepath.Dir(c.Socket), "root"))
 }
 
-// RuncState is the directory in which containerd's runc keeps the state of its
-// containers.
+// RuncState is the directory in which containerd's runc keeps the state of its containers.
 const RuncState = "/run/containerd/runc"
 
 // RuncStateOnDisk is RootOnDisk for RuncState.
@@ -96,17 +94,15 @@ const (
 	fiThaw   = 0xc0045878
 )
 
-// DeadFUSE mounts a FUSE file system whose server answers nothing, and returns
-// what ends the server: processes that wait for it then get an error. It is mounted in
-// containerd's namespace too.
+// DeadFUSE mounts a FUSE file system whose server answers nothing, and returns what ends the server: processes that
+// wait for it then get an error. It is mounted in containerd's namespace too.
 func (c *Containerd) DeadFUSE(dir string) (end func()) {
 	c.TB.Helper()
 	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		lab.Unable(c.TB, "no FUSE: "+err.Error())
 	}
-	// The mount is made by a child in containerd's namespace, with the server's
-	// descriptor as its fourth.
+	// The mount is made by a child in containerd's namespace, with the server's descriptor as its fourth.
 	script := `exec mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 dead "$0"`
 	cmd := exec.Command("nsenter", "--mount", "--target", strconv.Itoa(c.Namespace.Pid()), "sh", "-c", script, dir)
 	cmd.ExtraFiles = []*os.File{f}

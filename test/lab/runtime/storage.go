@@ -21,9 +21,8 @@ import (
 // hundred, and the rest is soon used up.
 const fewInodes = 4096
 
-// SmallRoot mounts a file system of its own below containerd's root directory, of
-// 64 MiB and few inodes: "tmpfs", or "ext4" on a loop device, which is read-only
-// after an error. It is for a containerd that has not been started yet.
+// SmallRoot mounts a file system of its own below containerd's root directory, of 64 MiB and few inodes: "tmpfs", or
+// "ext4" on a loop device, which is read-only after an error. It is for a containerd that has not been started yet.
 func (c *Containerd) SmallRoot(kind string) *FileSystem {
 	c.TB.Helper()
 	return c.small(kind, filepath.Join(filepath.Dir(c.Socket), "root"))
@@ -111,8 +110,7 @@ func (f *FileSystem) Fill() (free func()) {
 	return f.undo(func() error { return os.Remove(filler) })
 }
 
-// FillInodes makes files until there is no inode left, and returns what makes
-// them again.
+// FillInodes makes files until there is no inode left, and returns what makes them again.
 func (f *FileSystem) FillInodes() (free func()) {
 	f.t.Helper()
 	dir := filepath.Join(f.dir, "fillers")
@@ -126,9 +124,8 @@ func (f *FileSystem) FillInodes() (free func()) {
 	return f.undo(func() error { return os.RemoveAll(dir) })
 }
 
-// ReadOnly mounts the file system once more over itself, read-only, and returns
-// what takes that away. What the runtime has open stays writable, as it would keep
-// the kernel from making the first mount read-only.
+// ReadOnly mounts the file system once more over itself, read-only, and returns what takes that away. What the
+// runtime has open stays writable, as it would keep the kernel from making the first mount read-only.
 func (f *FileSystem) ReadOnly() (writable func()) {
 	f.t.Helper()
 	f.inside("mount", "--bind", f.path, f.path)
@@ -139,8 +136,7 @@ func (f *FileSystem) ReadOnly() (writable func()) {
 	})
 }
 
-// Fail makes the kernel find an error in the file system, after which it allows
-// no further writes.
+// Fail makes the kernel find an error in the file system, after which it allows no further writes.
 func (f *FileSystem) Fail() {
 	f.t.Helper()
 	out, err := exec.Command("findmnt", "-N", strconv.Itoa(f.ns), "-n", "-o", "SOURCE", f.path).Output()

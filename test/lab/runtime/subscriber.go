@@ -12,8 +12,7 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// Subscriber is a client of a runtime's event stream, as the kubelet is: its stream has
-// no deadline.
+// Subscriber is a client of a runtime's event stream, as the kubelet is: its stream has no deadline.
 type Subscriber struct {
 	mu     sync.Mutex
 	events []Event
@@ -21,8 +20,7 @@ type Subscriber struct {
 
 // Event is an event as a subscriber has it.
 type Event struct {
-	// ID is the container's or sandbox's, Type CREATED, STARTED, STOPPED or
-	// DELETED.
+	// ID is the container's or sandbox's, Type CREATED, STARTED, STOPPED or DELETED.
 	ID, Type string
 }
 

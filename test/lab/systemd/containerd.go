@@ -20,9 +20,8 @@ const (
 	pauseTar       = "/root/pause.tar"
 )
 
-// ContainerdFiles are what the machine's own containerd.service needs to run in
-// a Systemd of the lab's: a configuration, and a file system of its own for its
-// layers.
+// ContainerdFiles are what the machine's own containerd.service needs to run in a Systemd of the lab's: a
+// configuration, and a file system of its own for its layers.
 func ContainerdFiles(t testing.TB) []File {
 	t.Helper()
 	lab.RequirePrograms(t, "containerd", "containerd-shim-runc-v2", "ctr", "runc")
@@ -69,8 +68,7 @@ func (s *Systemd) Signal(unit string, signal syscall.Signal) {
 	s.Run("systemctl", "kill", "--kill-whom=main", fmt.Sprintf("--signal=%d", signal), unit)
 }
 
-// CgroupValue returns what a file of a unit's cgroup holds: under v1 in the
-// first hierarchy that has it.
+// CgroupValue returns what a file of a unit's cgroup holds: under v1 in the first hierarchy that has it.
 func (s *Systemd) CgroupValue(unit string, files ...string) (string, error) {
 	s.t.Helper()
 	group := s.Property(unit, "ControlGroup")

@@ -25,9 +25,8 @@ func (s *Systemd) Get(path string) (code int, body string, err error) {
 	return lab.Get(s.HTTP(), "http://127.0.0.1:20290"+path)
 }
 
-// NewPrometheus starts a real Prometheus in systemd's network namespace, and in
-// that only: it lives on when systemd shuts down. It scrapes plegd at its usual
-// port, and has the project's own rules.
+// NewPrometheus starts a real Prometheus in systemd's network namespace, and in that only: it lives on when systemd
+// shuts down. It scrapes plegd at its usual port, and has the project's own rules.
 func (s *Systemd) NewPrometheus(ruleFiles ...string) *lab.Prometheus {
 	s.t.Helper()
 	files := map[string]string{}

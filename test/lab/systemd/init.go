@@ -20,8 +20,7 @@ const (
 	// that becomes systemd, and is unset everywhere else.
 	systemdInitEnv = "PLEGD_LAB_SYSTEMD"
 	systemdPath    = "/lib/systemd/systemd"
-	// systemdTarget is what systemd boots to: none of the machine's own
-	// services starts.
+	// systemdTarget is what systemd boots to: none of the machine's own services starts.
 	systemdTarget = "plegd-e2e.target"
 )
 
@@ -33,8 +32,7 @@ type systemdConfig struct {
 	Files []File
 }
 
-// systemdInitMain builds systemd's file system and becomes systemd. It returns
-// only when that fails.
+// systemdInitMain builds systemd's file system and becomes systemd. It returns only when that fails.
 func systemdInitMain() int {
 	// A namespace belongs to a thread until the program is replaced.
 	runtime.LockOSThread()
@@ -84,8 +82,7 @@ func mount(source, target, kind string, flags uintptr, data string) error {
 	return nil
 }
 
-// mountRoot mounts a writable overlay of the machine's root, and on it what a
-// container's systemd finds.
+// mountRoot mounts a writable overlay of the machine's root, and on it what a container's systemd finds.
 func mountRoot(dir, root string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
@@ -196,8 +193,7 @@ func mountCgroups(dir string) error {
 	return nil
 }
 
-// writeFiles writes the test's files and those that keep the machine's own
-// services out.
+// writeFiles writes the test's files and those that keep the machine's own services out.
 func writeFiles(root string, files []File) error {
 	id := strings.Repeat("e2", 16)
 	files = append([]File{

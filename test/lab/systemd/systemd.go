@@ -17,10 +17,9 @@ import (
 	"github.com/plegd/plegd/test/lab"
 )
 
-// Systemd is a systemd of the lab's: the machine's own program, booted as the
-// first process of namespaces and cgroups of its own, on an overlay of the
-// machine's root file system. A unit behaves there as on a node; nothing that
-// it writes outlives the test.
+// Systemd is a systemd of the lab's: the machine's own program, booted as the first process of namespaces and cgroups
+// of its own, on an overlay of the machine's root file system. A unit behaves there as on a node; nothing that it
+// writes outlives the test.
 type Systemd struct {
 	t   testing.TB
 	pid int
@@ -116,8 +115,7 @@ func (s *Systemd) Property(unit, property string) string {
 	return strings.TrimSpace(s.Run("systemctl", "show", "--value", "--property="+property, unit))
 }
 
-// makeSystemdCgroups makes the directories that will be the roots of systemd's
-// hierarchies.
+// makeSystemdCgroups makes the directories that will be the roots of systemd's hierarchies.
 func makeSystemdCgroups(t testing.TB, group string) {
 	t.Helper()
 	for _, hierarchy := range lab.CgroupHierarchies() {

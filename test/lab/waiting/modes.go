@@ -109,8 +109,7 @@ func run(mode string, args []string) error {
 	return fmt.Errorf("unknown mode")
 }
 
-// inherit takes the listening socket of a process with a path, as a child that it has
-// started has it, and keeps it.
+// inherit takes the listening socket of a process with a path, as a child that it has started has it, and keeps it.
 func inherit(pid string) error {
 	var n int
 	if _, err := fmt.Sscan(pid, &n); err != nil {
@@ -272,8 +271,7 @@ func fault() error {
 	return err
 }
 
-// serveNothing mounts a FUSE file system and answers only the kernel's greeting; with
-// reads it reads the requests.
+// serveNothing mounts a FUSE file system and answers only the kernel's greeting; with reads it reads the requests.
 func serveNothing(dir string, reads bool) error {
 	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

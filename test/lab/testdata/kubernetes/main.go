@@ -1,6 +1,5 @@
-// Command kubernetes is a whole Kubernetes in one binary: the name that it is
-// called by says which program it is. kubernetes.sh builds it in a module of its
-// own; one link of what the programs share takes a fifth of five of them.
+// Command kubernetes is a whole Kubernetes in one binary: the name that it is called by says which program it is.
+// kubernetes.sh builds it in a module of its own; one link of what the programs share takes a fifth of five of them.
 package main
 
 import (
