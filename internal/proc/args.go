@@ -33,10 +33,19 @@ func (t *Table) Args(id ID) []string {
 	if err == nil {
 		next.args = append([]string{}, SplitArgs(b)...) // of a kernel thread empty, and not nil
 	}
+	if err == nil && len(b) == 0 && t.ends(id) {
+		return known.args
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.programs[id] = next
 	return next.args
+}
+
+// ends reports whether a process has begun to end, or has ended: it has given up its memory, and with it its arguments.
+func (t *Table) ends(id ID) bool {
+	p, err := ReadStat(t.ProcFS, id.PID)
+	return err != nil || p.ID() != id || p.Exiting || p.Dead()
 }
 
 // SplitArgs splits a /proc/PID/cmdline.

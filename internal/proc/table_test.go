@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
 )
@@ -112,6 +113,23 @@ func TestArgsAfterExec(t *testing.T) {
 			t.Errorf("%+v: %q", tt, got)
 		}
 	}
+}
+
+// TestArgsOfEnded: a process that has ended, and is not reaped, has the arguments of before; those that were not read then
+// are not known.
+func TestArgsOfEnded(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	must.Do(t, cmd.Start())
+	defer func() { _ = cmd.Wait() }() // it was killed
+	p, err := ReadStat("/proc", cmd.Process.Pid)
+	must.Do(t, err)
+	table := NewTable("/proc")
+	want := []string{"sleep", "1000"}
+	check.Same(t, table.Args(p.ID()), want, "while it runs")
+	must.Do(t, cmd.Process.Kill())
+	must.Do(t, unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil))
+	check.Same(t, table.Args(p.ID()), want, "after its end")
+	check.Same(t, NewTable("/proc").Args(p.ID()), []string(nil), "never read before")
 }
 
 // TestInterruptedPass: a pass whose context ends keeps its processes, and the next one continues it.

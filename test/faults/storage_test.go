@@ -204,7 +204,7 @@ var dockerFaults = []fault{
 	},
 	{
 		name: "dockerd accepts nobody, accept queue filled", on: onDocker,
-		want: health.AcceptFDExhausted, goal: 5 * time.Second,
+		want: health.AcceptFDExhausted, goal: 5 * time.Second, onTheWay: noDescriptor,
 		evidence: func(*bench) string { return "accept queue 4097 of 4096" },
 		make: func(b *bench) func() {
 			undo := lab.LimitFiles(b.t, b.dockerd.Pid(), 8)
