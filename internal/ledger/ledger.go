@@ -122,6 +122,7 @@ func New(o Options) *Ledger {
 		owed:    map[identity]*obligation{},
 		settled: map[identity]bool{},
 		dropped: map[string]*cri.Entry{},
+		opened:  map[proc.ID]descriptors{},
 		unread:  proc.Unread{},
 
 		readTCP:   proc.ReadTCP,

@@ -174,8 +174,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestTableAge: in calm the process table may be 30 s old when a process is killed, and a shim's children are read
-// again. While something may be owed a killed process that does not end is found soon after its limit, as the next one is once one was.
+// TestTableAge: in calm the process table may be 30 s old when a process is killed. While something may be
+// owed a killed process that does not end is found soon after its limit, as the next one is once one was.
 func TestTableAge(t *testing.T) {
 	alive := []process{{pid: 30, parent: 20, comm: "app", state: 'S'}, {pid: 31, parent: 20, comm: "app", state: 'S'}}
 	dying := process{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true}
@@ -187,7 +187,7 @@ func TestTableAge(t *testing.T) {
 		killed   process
 		within   time.Duration
 	}{
-		{name: "calm", before: alive, killed: dying, within: Interval + limit + owedInterval},
+		{name: "calm", before: alive, killed: dying, within: tableAge + Interval + limit},
 		{name: "a call is late", suspects: true, before: alive, killed: dying, within: SuspectInterval + limit + owedInterval},
 		{name: "another one is owed", before: []process{dying, alive[1]}, killed: next, within: owedTableAge + limit + 2*owedInterval},
 	} {
@@ -484,4 +484,27 @@ func BenchmarkPass(b *testing.B) {
 	for b.Loop() {
 		l.Pass(b.Context())
 	}
+}
+
+// TestDescriptorsAge: the runtime's descriptors are read again after a while even if their number is the same.
+func TestDescriptorsAge(t *testing.T) {
+	root := node(t, nil)
+	link := filepath.Join(root, "10/fd/3")
+	must.Do(t, os.Symlink("socket:[777]", link))
+	now := time.Now()
+	l := New(optionsOf(t, root, &now))
+	var owned map[uint32]bool
+	l.readTCP = func(_ context.Context, sockets map[uint32]bool) ([]proc.Socket, []proc.TCPClient, error) {
+		owned = sockets
+		return nil, nil, nil
+	}
+	l.Pass(t.Context())
+	must.Do(t, os.Remove(link))
+	must.Do(t, os.Symlink("socket:[888]", link))
+	now = now.Add(Interval)
+	l.Pass(t.Context())
+	check.Equal(t, owned[777], true, "not read again in calm: %v", owned)
+	now = now.Add(idleLimit)
+	l.Pass(t.Context())
+	check.Equal(t, owned[888], true, "read again: %v", owned)
 }

@@ -33,8 +33,7 @@ func (p *pass) tableAge() time.Duration {
 // killed notes the killed processes of shims that do not end: they wait in the kernel or for a tracer, or their
 // PID namespace has a member that waits in the kernel.
 func (p *pass) killed(ctx context.Context, all *proc.Processes) {
-	for _, listed := range all.ByPID {
-		candidate := p.refreshed(ctx, all, listed)
+	for _, candidate := range all.ByPID {
 		if !candidate.Exiting && !mayNotEnd(candidate) {
 			continue
 		}
@@ -47,7 +46,7 @@ func (p *pass) killed(ctx context.Context, all *proc.Processes) {
 			continue
 		}
 		o := p.keep(obligation{identity: identity{kind: killed, id: process.Start, pid: process.PID}, waiter: shim})
-		if listed.Exiting {
+		if candidate.Exiting {
 			o.begun = earlier(o.begun, all.At)
 		}
 		o.debtor = p.memberInD(all, process)
@@ -81,23 +80,6 @@ func (p *pass) unreaped(ctx context.Context, all *proc.Processes) {
 		o.debtor = zombie.PID
 		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s)", zombie.PID, zombie.Comm)
 	}
-}
-
-// refreshed returns a process of the table as it is now, if it is a shim's child, such as the first process of a container,
-// and the table is old: few processes are read in place of all.
-func (p *pass) refreshed(ctx context.Context, all *proc.Processes, listed proc.Process) proc.Process {
-	if time.Since(all.At) <= owedTableAge {
-		return listed
-	}
-	_, isChild := p.shimsIn(ctx, all)[listed.PPID]
-	if !isChild {
-		return listed
-	}
-	current, err := p.Table.Alive(listed.PID)
-	if err != nil || current.ID() != listed.ID() {
-		return listed
-	}
-	return current
 }
 
 // ownerOf returns the shim that a process descends from, 0 for none.

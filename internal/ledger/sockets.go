@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -147,9 +148,9 @@ func (p *pass) answersAt(name string) bool {
 	return name != "" && slices.Contains(p.serving, strings.TrimSuffix(name, ".ttrpc"))
 }
 
-// owners finds the sockets of the runtime, the hops behind it and their shims. It reads the
-// descriptors at most once in a pass, only when something is owed, and those of a shim only when their
-// number has changed.
+// owners finds the sockets of the runtime, the hops behind it and their shims. It reads the descriptors of a process at
+// most once in a pass, and only when their number has changed; those of a hop also when idleLimit has passed. Those of
+// the shims it reads only when something is owed.
 type owners struct {
 	*pass
 	hops      map[proc.ID]descriptors // nil before they are read
@@ -159,6 +160,7 @@ type owners struct {
 
 // descriptors are the sockets of a process, as they were when it had so many descriptors.
 type descriptors struct {
+	at      time.Time
 	count   int
 	sockets map[uint32]bool
 }
@@ -199,10 +201,16 @@ func (f *owners) readHops() map[proc.ID]descriptors {
 	f.hops = map[proc.ID]descriptors{}
 	for _, pid := range f.pids {
 		hop, err := f.Table.Alive(pid)
-		if err == nil {
-			f.hops[hop.ID()] = f.readSockets(pid, descriptorsOfRuntime)
+		if err != nil {
+			continue // it has just ended
 		}
+		known := f.opened[hop.ID()]
+		if f.moment.Sub(known.at) >= idleLimit {
+			known = descriptors{}
+		}
+		f.hops[hop.ID()] = f.update(known, pid, descriptorsOfRuntime)
 	}
+	maps.Copy(f.opened, f.hops)
 	return f.hops
 }
 
@@ -215,20 +223,19 @@ func (f *owners) read(ctx context.Context) {
 		return
 	}
 	for pid, shim := range f.shimsIn(ctx, all) {
-		count, err := proc.CountFDs(f.Table.ProcFS, pid)
-		f.unread.Add(descriptorsOfShims, err)
-		last, ok := known[shim.ID()]
-		if !ok || last.count != count {
-			last = f.readSockets(pid, descriptorsOfShims)
-			last.count = count
-		}
-		f.opened[shim.ID()] = last
+		f.opened[shim.ID()] = f.update(known[shim.ID()], pid, descriptorsOfShims)
 	}
 }
 
-// readSockets returns the sockets of a process; part names them where they cannot be read.
-func (f *owners) readSockets(pid int, part string) descriptors {
+// update returns the descriptors of a process, read again if their number is another one than that of the last time;
+// part names them where they cannot be read.
+func (f *owners) update(last descriptors, pid int, part string) descriptors {
+	count, err := proc.CountFDs(f.Table.ProcFS, pid)
+	f.unread.Add(part, err)
+	if err == nil && last.sockets != nil && last.count == count {
+		return last
+	}
 	inodes, err := proc.SocketInodes(f.Table.ProcFS, pid)
 	f.unread.Add(part, err)
-	return descriptors{sockets: inodes}
+	return descriptors{at: f.moment, count: count, sockets: inodes}
 }

@@ -226,7 +226,7 @@ var podFaults = []fault{
 	},
 	{
 		// A process that was started in its PID namespace writes to a frozen file system; no call of plegd's waits.
-		name: "a killed container does not end", on: onContainerd, want: health.ShimStuck, goal: 30 * time.Second, limit: 60 * time.Second,
+		name: "a killed container does not end", on: onContainerd, want: health.ShimStuck, goal: 45 * time.Second, limit: 60 * time.Second,
 		fresh:     true, // there is no file yet, and one container more
 		configure: func(b *bench) { b.disk = b.RuncStateOnDisk() },
 		prepare:   func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
