@@ -25,19 +25,18 @@ func (p *pass) pipes(ctx context.Context) {
 	p.pipesDue = p.moment.Add(idleLimit)
 	present := map[identity]bool{}
 	due := map[string]*obligation{}
-	for _, pid := range p.pids {
-		err := proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool {
-			id, ok := pipeIdentity(leads)
-			if !ok || fd < standardFDs {
-				return ctx.Err() == nil
+	owners := &owners{pass: p}
+	for hop, opened := range owners.readHops() {
+		for _, end := range opened.pipes {
+			id, ok := pipeIdentity(end.name)
+			if !ok || end.fd < standardFDs {
+				continue
 			}
 			present[id] = true
-			if o := p.readPipe(pid, fd, id, leads); o != nil {
-				due[leads] = o
+			if o := p.readPipe(hop.PID, end.fd, id, end.name); o != nil {
+				due[end.name] = o
 			}
-			return ctx.Err() == nil
-		})
-		p.unread.Add(descriptorsOfRuntime, err)
+		}
 	}
 	maps.DeleteFunc(p.settled, func(id identity, _ bool) bool { return !present[id] })
 	if len(due) > 0 {

@@ -148,21 +148,26 @@ func (p *pass) answersAt(name string) bool {
 	return name != "" && slices.Contains(p.serving, strings.TrimSuffix(name, ".ttrpc"))
 }
 
-// owners finds the sockets of the runtime, the hops behind it and their shims. It reads the descriptors of a process at
-// most once in a pass, and only when their number has changed; those of a hop also when idleLimit has passed. Those of
-// the shims it reads only when something is owed.
+// owners finds the sockets and pipes of the runtime, the hops behind it and their shims. It reads the descriptors of a hop
+// when idleLimit has passed; when something is owed, those of a hop or shim whose number has changed.
 type owners struct {
 	*pass
-	hops      map[proc.ID]descriptors // nil before they are read
-	isRead    bool                    // in this pass, the shims too
-	listeners int                     // whose queues have been read
+	isRead    bool // in this pass, the shims too
+	listeners int  // whose queues have been read
 }
 
-// descriptors are the sockets of a process, as they were when it had so many descriptors.
+// descriptors are the sockets and pipes of a process, as they were when it had so many descriptors.
 type descriptors struct {
-	at      time.Time
+	at      time.Time // zero where they could not be read
 	count   int
 	sockets map[uint32]bool
+	pipes   []pipeEnd
+}
+
+// pipeEnd is a descriptor of a pipe.
+type pipeEnd struct {
+	fd   int
+	name string // pipe:[123]
 }
 
 // holder returns the process of the family that has a socket, 0 for none.
@@ -193,31 +198,38 @@ func pidOf(opened map[proc.ID]descriptors, inode uint32) int {
 	return 0
 }
 
-// readHops returns the descriptors of the runtime and the hops behind it.
+// readHops returns the descriptors of the runtime and the hops behind it, as old as idleLimit allows.
 func (f *owners) readHops() map[proc.ID]descriptors {
-	if f.hops != nil {
-		return f.hops
+	hops := map[proc.ID]descriptors{}
+	for _, hop := range f.liveHops() {
+		known, isKnown := f.opened[hop]
+		if !isKnown || f.moment.Sub(known.at) >= idleLimit || f.owes(openPipe) && known.at.Before(f.moment) {
+			known = f.update(descriptors{}, hop.PID, descriptorsOfRuntime)
+		}
+		hops[hop] = known
 	}
-	f.hops = map[proc.ID]descriptors{}
+	maps.Copy(f.opened, hops)
+	return hops
+}
+
+// liveHops returns the runtime and the hops behind it.
+func (f *owners) liveHops() (ids []proc.ID) {
 	for _, pid := range f.pids {
 		hop, err := f.Table.Alive(pid)
-		if err != nil {
-			continue // it has just ended
+		if err == nil {
+			ids = append(ids, hop.ID())
 		}
-		known := f.opened[hop.ID()]
-		if f.moment.Sub(known.at) >= idleLimit {
-			known = descriptors{}
-		}
-		f.hops[hop.ID()] = f.update(known, pid, descriptorsOfRuntime)
 	}
-	maps.Copy(f.opened, f.hops)
-	return f.hops
+	return ids
 }
 
 // read updates the open descriptors of each process.
 func (f *owners) read(ctx context.Context) {
 	known := f.opened
-	f.opened = maps.Clone(f.readHops())
+	f.opened = map[proc.ID]descriptors{}
+	for _, hop := range f.liveHops() {
+		f.opened[hop] = f.update(known[hop], hop.PID, descriptorsOfRuntime)
+	}
 	all := f.readProcesses(ctx, tableAge)
 	if all == nil {
 		return
@@ -232,10 +244,23 @@ func (f *owners) read(ctx context.Context) {
 func (f *owners) update(last descriptors, pid int, part string) descriptors {
 	count, err := proc.CountFDs(f.Table.ProcFS, pid)
 	f.unread.Add(part, err)
-	if err == nil && last.sockets != nil && last.count == count {
+	if err == nil && !last.at.IsZero() && last.count == count {
 		return last
 	}
-	inodes, err := proc.SocketInodes(f.Table.ProcFS, pid)
+	next := descriptors{at: f.moment, count: count, sockets: map[uint32]bool{}}
+	err = proc.EachFD(f.Table.ProcFS, pid, func(fd int, leads string) bool {
+		inode, isSocket := proc.SocketInode(leads)
+		switch {
+		case isSocket:
+			next.sockets[inode] = true
+		case strings.HasPrefix(leads, "pipe:"):
+			next.pipes = append(next.pipes, pipeEnd{fd: fd, name: leads})
+		}
+		return true
+	})
 	f.unread.Add(part, err)
-	return descriptors{at: f.moment, count: count, sockets: inodes}
+	if err != nil {
+		next.at = time.Time{}
+	}
+	return next
 }
