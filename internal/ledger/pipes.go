@@ -28,12 +28,8 @@ func (p *pass) pipes(ctx context.Context) {
 	owners := &owners{pass: p}
 	for hop, opened := range owners.readHops() {
 		for _, end := range opened.pipes {
-			id, ok := pipeIdentity(end.name)
-			if !ok || end.fd < standardFDs {
-				continue
-			}
-			present[id] = true
-			if o := p.readPipe(hop.PID, end.fd, id, end.name); o != nil {
+			present[end.identity] = true
+			if o := p.readPipe(hop.PID, end); o != nil {
 				due[end.name] = o
 			}
 		}
@@ -46,11 +42,11 @@ func (p *pass) pipes(ctx context.Context) {
 
 // readPipe notes a pipe that a process has open, if it reads from it, and returns it where it is
 // time to look up who keeps it open.
-func (p *pass) readPipe(pid, fd int, id identity, name string) *obligation {
-	if p.settled[id] || !proc.ReadFDInfo(p.Table.ProcFS, pid, fd).ReadOnly() {
+func (p *pass) readPipe(pid int, end pipeEnd) *obligation {
+	if p.settled[end.identity] || !proc.ReadFDInfo(p.Table.ProcFS, pid, end.fd).ReadOnly() {
 		return nil
 	}
-	o := p.keep(obligation{identity: id, waiter: pid, name: name})
+	o := p.keep(obligation{identity: end.identity, waiter: pid, name: end.name})
 	if p.isDue(o) || !p.passed {
 		return o
 	}

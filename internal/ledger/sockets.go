@@ -164,8 +164,10 @@ type descriptors struct {
 	pipes   []pipeEnd
 }
 
-// pipeEnd is a descriptor of a pipe.
+// pipeEnd is a descriptor of a pipe, none of those that a process is started with.
 type pipeEnd struct {
+	identity
+
 	fd   int
 	name string // pipe:[123]
 }
@@ -250,11 +252,12 @@ func (f *owners) update(last descriptors, pid int, part string) descriptors {
 	next := descriptors{at: f.moment, count: count, sockets: map[uint32]bool{}}
 	err = proc.EachFD(f.Table.ProcFS, pid, func(fd int, leads string) bool {
 		inode, isSocket := proc.SocketInode(leads)
+		pipe, isPipe := pipeIdentity(leads)
 		switch {
 		case isSocket:
 			next.sockets[inode] = true
-		case strings.HasPrefix(leads, "pipe:"):
-			next.pipes = append(next.pipes, pipeEnd{fd: fd, name: leads})
+		case isPipe && fd >= standardFDs:
+			next.pipes = append(next.pipes, pipeEnd{identity: pipe, fd: fd, name: leads})
 		}
 		return true
 	})
