@@ -486,11 +486,18 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// TestDescriptorsAge: the runtime's descriptors are read again after a while even if their number is the same.
+// TestDescriptorsAge: the runtime's descriptors are read again in calm once another number of them stays, and after a while
+// even if it is the same.
 func TestDescriptorsAge(t *testing.T) {
-	root := node(t, nil)
-	link := filepath.Join(root, "10/fd/3")
-	must.Do(t, os.Symlink("socket:[777]", link))
+	root, err := os.MkdirTemp("/dev/shm", "proc") //nolint:usetesting // a size that counts, as of /proc/PID/fd
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = os.RemoveAll(root) }()
+	files := node(t, nil)
+	must.Do(t, os.CopyFS(root, os.DirFS(files)))
+	fds := filepath.Join(root, "10/fd")
+	must.Do(t, os.Symlink("socket:[777]", filepath.Join(fds, "3")))
 	now := time.Now()
 	l := New(optionsOf(t, root, &now))
 	var owned map[uint32]bool
@@ -498,13 +505,18 @@ func TestDescriptorsAge(t *testing.T) {
 		owned = sockets
 		return nil, nil, nil
 	}
-	l.Pass(t.Context())
-	must.Do(t, os.Remove(link))
-	must.Do(t, os.Symlink("socket:[888]", link))
-	now = now.Add(Interval)
-	l.Pass(t.Context())
-	check.Equal(t, owned[777], true, "not read again in calm: %v", owned)
-	now = now.Add(idleLimit)
-	l.Pass(t.Context())
-	check.Equal(t, owned[888], true, "read again: %v", owned)
+	next := func(after time.Duration, inode uint32, want bool, what string) {
+		t.Helper()
+		now = now.Add(after)
+		l.Pass(t.Context())
+		check.Equal(t, owned[inode], want, "%s: %v", what, owned)
+	}
+	next(0, 777, true, "at first")
+	must.Do(t, os.Symlink("socket:[888]", filepath.Join(fds, "4")))
+	next(Interval, 888, false, "for a moment, as plegd's own connection is there")
+	next(Interval, 888, true, "it stays")
+	must.Do(t, os.Remove(filepath.Join(fds, "4")))
+	must.Do(t, os.Symlink("socket:[999]", filepath.Join(fds, "4")))
+	next(Interval, 999, false, "as many")
+	next(idleLimit, 999, true, "as many, after a while")
 }

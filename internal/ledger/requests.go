@@ -29,12 +29,12 @@ const (
 // or of a hop behind it, and does not answer.
 func (p *pass) requests(ctx context.Context, clients []proc.TCPClient, f *owners) {
 	for _, c := range clients {
-		now, err := p.readTimes(ctx, c.TCPSocket)
-		silent := min(now.LastSent, now.LastReceived)
-		if err != nil || now.Unread > 0 || silent < limit { // what it has not read is no fault of the server's
+		current, err := p.readTimes(ctx, c.TCPSocket)
+		silent := min(current.LastSent, current.LastReceived)
+		if err != nil || current.Unread > 0 || silent < limit { // what it has not read is no fault of the server's
 			continue
 		}
-		o := p.keepRequest(c, &now)
+		o := p.keepRequest(c, &current)
 		o.begun = p.moment.Add(-silent)
 		p.resolveServer(ctx, o, c.Server)
 		if o.waiter != 0 {
@@ -58,9 +58,9 @@ func (p *pass) resolveServer(ctx context.Context, o *obligation, server uint32) 
 }
 
 // keepRequest notes a silent connection.
-func (p *pass) keepRequest(c proc.TCPClient, now *proc.TCPSocket) *obligation {
-	sent := now.Acked > ackedConnect
-	isAsked := sent && (now.Received == 0 || now.LastReceived-now.LastSent >= askedAfter)
+func (p *pass) keepRequest(c proc.TCPClient, current *proc.TCPSocket) *obligation {
+	sent := current.Acked > ackedConnect
+	isAsked := sent && (current.Received == 0 || current.LastReceived-current.LastSent >= askedAfter)
 	found := obligation{
 		identity: identity{kind: unanswered, id: c.Cookie}, name: c.Remote.String(), limit: answerLimit,
 		evidence: fmt.Sprintf("its request is not answered at %s", c.Remote),
@@ -79,15 +79,15 @@ func (p *pass) keepRequest(c proc.TCPClient, now *proc.TCPSocket) *obligation {
 // is pulled.
 func (p *pass) podWaits() bool {
 	listed := p.Listed()
-	has := map[string]bool{} // by sandbox
+	started := map[string]bool{} // by sandbox
 	for _, e := range listed {
 		if !e.Sandbox && e.State != cri.StateExited {
-			has[e.SandboxID] = true
+			started[e.SandboxID] = true
 		}
 	}
 	for _, e := range listed {
 		age := p.moment.Sub(time.Unix(0, e.CreatedAt))
-		if e.Sandbox && e.State == cri.StateRunning && !has[e.ID] && age >= podWaits {
+		if e.Sandbox && e.State == cri.StateRunning && !started[e.ID] && age >= podWaits {
 			return true
 		}
 	}

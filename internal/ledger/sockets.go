@@ -149,7 +149,8 @@ func (p *pass) answersAt(name string) bool {
 }
 
 // owners finds the sockets and pipes of the runtime, the hops behind it and their shims. It reads the descriptors of a hop
-// when idleLimit has passed; when something is owed, those of a hop or shim whose number has changed.
+// when idleLimit has passed, or their number has changed and stays; when something is owed, those of a hop or shim whose
+// number has changed.
 type owners struct {
 	*pass
 	isRead    bool // in this pass, the shims too
@@ -158,10 +159,13 @@ type owners struct {
 
 // descriptors are the sockets and pipes of a process, as they were when it had so many descriptors.
 type descriptors struct {
-	at      time.Time // zero where they could not be read
+	readAt  time.Time // zero where they could not be read
 	count   int
 	sockets map[uint32]bool
 	pipes   []pipeEnd
+	// countedAt is the last pass that has counted them, and lastCount that number.
+	countedAt time.Time
+	lastCount int
 }
 
 // pipeEnd is a descriptor of a pipe, none of those that a process is started with.
@@ -204,14 +208,29 @@ func pidOf(opened map[proc.ID]descriptors, inode uint32) int {
 func (f *owners) readHops() map[proc.ID]descriptors {
 	hops := map[proc.ID]descriptors{}
 	for _, hop := range f.liveHops() {
-		known, isKnown := f.opened[hop]
-		if !isKnown || f.moment.Sub(known.at) >= idleLimit || f.owes(openPipe) && known.at.Before(f.moment) {
+		known := f.opened[hop]
+		isOld := f.moment.Sub(known.readAt) >= idleLimit || f.owes(openPipe) && known.readAt.Before(f.moment)
+		if isOld || f.hasChanged(&known, hop.PID) {
 			known = f.update(descriptors{}, hop.PID, descriptorsOfRuntime)
 		}
 		hops[hop] = known
 	}
 	maps.Copy(f.opened, hops)
 	return hops
+}
+
+// hasChanged reports whether two passes have counted the same number of descriptors, and another one than was read: plegd's
+// own connections come and go.
+func (f *owners) hasChanged(known *descriptors, pid int) bool {
+	if !known.countedAt.Before(f.moment) {
+		return false // it was counted in this pass
+	}
+	count, err := proc.CountFDs(f.Table.ProcFS, pid)
+	f.unread.Add(descriptorsOfRuntime, err)
+	stays := count == known.lastCount
+	known.countedAt = f.moment
+	known.lastCount = count
+	return err == nil && stays && count != known.count
 }
 
 // liveHops returns the runtime and the hops behind it.
@@ -246,10 +265,10 @@ func (f *owners) read(ctx context.Context) {
 func (f *owners) update(last descriptors, pid int, part string) descriptors {
 	count, err := proc.CountFDs(f.Table.ProcFS, pid)
 	f.unread.Add(part, err)
-	if err == nil && !last.at.IsZero() && last.count == count {
+	if err == nil && !last.readAt.IsZero() && last.count == count {
 		return last
 	}
-	next := descriptors{at: f.moment, count: count, sockets: map[uint32]bool{}}
+	next := descriptors{readAt: f.moment, count: count, countedAt: f.moment, lastCount: count, sockets: map[uint32]bool{}}
 	err = proc.EachFD(f.Table.ProcFS, pid, func(fd int, leads string) bool {
 		inode, isSocket := proc.SocketInode(leads)
 		pipe, isPipe := pipeIdentity(leads)
@@ -263,7 +282,7 @@ func (f *owners) update(last descriptors, pid int, part string) descriptors {
 	})
 	f.unread.Add(part, err)
 	if err != nil {
-		next.at = time.Time{}
+		next.readAt = time.Time{}
 	}
 	return next
 }

@@ -143,11 +143,11 @@ func ReadTimes(ctx context.Context, s TCPSocket) (TCPSocket, error) {
 	if len(answers) != 1 {
 		return TCPSocket{}, errCutOff
 	}
-	now, err := parseTCP(answers[0].Data)
-	if err == nil && now.Cookie != s.Cookie {
+	current, err := parseTCP(answers[0].Data)
+	if err == nil && current.Cookie != s.Cookie {
 		err = fmt.Errorf("sock_diag: %w", unix.ENOENT) // another one has its addresses
 	}
-	return now, err
+	return current, err
 }
 
 // eachTCP calls visit for each socket of a dump.
