@@ -51,7 +51,7 @@ func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 		f.Dial.Detail = last.Detail
 		f.Dial.PeerPID, f.Dial.Up = d.client.Peer()
 	}
-	f.Relist, f.Modelled = s.Facts(t, timeout, d.loop.Throttled())
+	f.Relist, f.Modelled = s.Facts(t, timeout, d.loop.Throttled)
 	for name, part := range d.shown {
 		if state, ok := part.Source(); ok {
 			f.Evidence.Sources[name] = state

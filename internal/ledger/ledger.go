@@ -94,7 +94,9 @@ type Ledger struct {
 	shimsOf     int
 	shimsUnread proc.Unread // by the search for these
 	family      *proc.Processes
-	// opened are the sockets of the runtime, the hops behind it and their shims.
+	// ofHops are the descriptors of the runtime and the hops behind it, as the last pass had them, opened these and those
+	// of the shims, as of the last look for an owner.
+	ofHops map[proc.ID]descriptors
 	opened map[proc.ID]descriptors
 	served map[proc.ID]*cri.Entry // by shims, as the runtime last listed it
 	// dropped are what the lists no longer hold, by ids, until a table of processes that is newer than droppedAt.
@@ -122,7 +124,6 @@ func New(o Options) *Ledger {
 		owed:    map[identity]*obligation{},
 		settled: map[identity]bool{},
 		dropped: map[string]*cri.Entry{},
-		opened:  map[proc.ID]descriptors{},
 		unread:  proc.Unread{},
 
 		readTCP:   proc.ReadTCP,
@@ -147,7 +148,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 		clear(l.owed)
 		return Result{Next: soon}
 	}
-	p := &pass{Ledger: l, moment: l.Clock(), pids: pids, serving: l.Sockets(), seen: map[identity]bool{}}
+	p := &pass{Ledger: l, moment: l.Clock(), pids: pids, hops: l.liveHops(pids), serving: l.Sockets(), seen: map[identity]bool{}}
 	p.sockets(limited)
 	p.processes(limited)
 	p.pipes(limited)
@@ -203,11 +204,23 @@ func (l *Ledger) livePIDs() []int {
 	return slices.DeleteFunc(l.PIDs(), func(pid int) bool { return pid == 0 })
 }
 
+// liveHops returns those of the processes that live.
+func (l *Ledger) liveHops(pids []int) (ids []proc.ID) {
+	for _, pid := range pids {
+		hop, err := l.Table.Alive(pid)
+		if err == nil {
+			ids = append(ids, hop.ID())
+		}
+	}
+	return ids
+}
+
 // pass is one pass.
 type pass struct {
 	*Ledger
 	moment time.Time
-	pids   []int // the runtime, and the hops behind it
+	pids   []int     // the runtime, and the hops behind it
+	hops   []proc.ID // those of them that have not just ended
 	// serving are the sockets at which they answer calls.
 	serving []string
 	seen    map[identity]bool

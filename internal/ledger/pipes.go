@@ -25,9 +25,12 @@ func (p *pass) pipes(ctx context.Context) {
 	p.pipesDue = p.moment.Add(idleLimit)
 	present := map[identity]bool{}
 	due := map[string]*obligation{}
-	owners := &owners{pass: p}
-	for hop, opened := range owners.readHops() {
-		for _, end := range opened.pipes {
+	opened := p.readHops()
+	for _, hop := range p.hops {
+		for _, end := range opened[hop].pipes {
+			if ctx.Err() != nil {
+				break
+			}
 			present[end.identity] = true
 			if o := p.readPipe(hop.PID, end); o != nil {
 				due[end.name] = o

@@ -27,7 +27,7 @@ const (
 
 // requests notes the connections on which a server, such as an image registry, has read a request of the runtime's,
 // or of a hop behind it, and does not answer.
-func (p *pass) requests(ctx context.Context, clients []proc.TCPClient, f *owners) {
+func (p *pass) requests(ctx context.Context, clients []proc.TCPClient, hops map[proc.ID]descriptors) {
 	for _, c := range clients {
 		current, err := p.readTimes(ctx, c.TCPSocket)
 		silent := min(current.LastSent, current.LastReceived)
@@ -38,7 +38,7 @@ func (p *pass) requests(ctx context.Context, clients []proc.TCPClient, f *owners
 		o.begun = p.moment.Add(-silent)
 		p.resolveServer(ctx, o, c.Server)
 		if o.waiter != 0 {
-			o.waiter = pidOf(f.readHops(), c.Inode)
+			o.waiter = pidOf(hops, c.Inode)
 		}
 	}
 }

@@ -52,12 +52,13 @@ func (p *pass) sockets(ctx context.Context) {
 		return
 	}
 	owners := &owners{pass: p}
-	unread, clients, err := p.readTCP(ctx, owners.ofHops())
+	hops := p.readHops()
+	unread, clients, err := p.readTCP(ctx, socketsOf(hops))
 	p.unread.Add(tcpSockets, err)
 	for _, s := range unread {
 		d.byInode[s.Peer] = proc.Socket{Inode: s.Peer} // a client has no name
 	}
-	p.requests(ctx, clients, owners)
+	p.requests(ctx, clients, hops)
 	for _, s := range slices.Concat(d.unread, unread) {
 		o := p.keepSocket(unreadBytes, s)
 		if o.waiter != 0 || p.isDue(o) {
@@ -185,10 +186,10 @@ func (f *owners) holder(ctx context.Context, inode uint32) int {
 	return pidOf(f.opened, inode)
 }
 
-// ofHops returns the sockets of the runtime and the hops behind it.
-func (f *owners) ofHops() map[uint32]bool {
+// socketsOf returns the sockets of processes.
+func socketsOf(opened map[proc.ID]descriptors) map[uint32]bool {
 	all := map[uint32]bool{}
-	for _, known := range f.readHops() {
+	for _, known := range opened {
 		maps.Copy(all, known.sockets)
 	}
 	return all
@@ -205,52 +206,42 @@ func pidOf(opened map[proc.ID]descriptors, inode uint32) int {
 }
 
 // readHops returns the descriptors of the runtime and the hops behind it, as old as idleLimit allows.
-func (f *owners) readHops() map[proc.ID]descriptors {
+func (p *pass) readHops() map[proc.ID]descriptors {
 	hops := map[proc.ID]descriptors{}
-	for _, hop := range f.liveHops() {
-		known := f.opened[hop]
-		isOld := f.moment.Sub(known.readAt) >= idleLimit || f.owes(openPipe) && known.readAt.Before(f.moment)
-		if isOld || f.hasChanged(&known, hop.PID) {
-			known = f.update(descriptors{}, hop.PID, descriptorsOfRuntime)
+	for _, hop := range p.hops {
+		known := p.ofHops[hop]
+		isOld := p.moment.Sub(known.readAt) >= idleLimit || p.owes(openPipe) && known.readAt.Before(p.moment)
+		if isOld || p.hasChanged(&known, hop.PID) {
+			known = p.update(descriptors{}, hop.PID, descriptorsOfRuntime)
 		}
 		hops[hop] = known
 	}
-	maps.Copy(f.opened, hops)
+	p.ofHops = hops
 	return hops
 }
 
 // hasChanged reports whether two passes have counted the same number of descriptors, and another one than was read: plegd's
 // own connections come and go.
-func (f *owners) hasChanged(known *descriptors, pid int) bool {
-	if !known.countedAt.Before(f.moment) {
+func (p *pass) hasChanged(known *descriptors, pid int) bool {
+	if !known.countedAt.Before(p.moment) {
 		return false // it was counted in this pass
 	}
-	count, err := proc.CountFDs(f.Table.ProcFS, pid)
-	f.unread.Add(descriptorsOfRuntime, err)
+	count, err := proc.CountFDs(p.Table.ProcFS, pid)
+	p.unread.Add(descriptorsOfRuntime, err)
 	stays := count == known.lastCount
-	known.countedAt = f.moment
+	known.countedAt = p.moment
 	known.lastCount = count
 	return err == nil && stays && count != known.count
-}
-
-// liveHops returns the runtime and the hops behind it.
-func (f *owners) liveHops() (ids []proc.ID) {
-	for _, pid := range f.pids {
-		hop, err := f.Table.Alive(pid)
-		if err == nil {
-			ids = append(ids, hop.ID())
-		}
-	}
-	return ids
 }
 
 // read updates the open descriptors of each process.
 func (f *owners) read(ctx context.Context) {
 	known := f.opened
 	f.opened = map[proc.ID]descriptors{}
-	for _, hop := range f.liveHops() {
-		f.opened[hop] = f.update(known[hop], hop.PID, descriptorsOfRuntime)
+	for _, hop := range f.hops {
+		f.ofHops[hop] = f.update(f.ofHops[hop], hop.PID, descriptorsOfRuntime)
 	}
+	maps.Copy(f.opened, f.ofHops)
 	all := f.readProcesses(ctx, tableAge)
 	if all == nil {
 		return
@@ -262,14 +253,14 @@ func (f *owners) read(ctx context.Context) {
 
 // update returns the descriptors of a process, read again if their number is another one than that of the last time;
 // part names them where they cannot be read.
-func (f *owners) update(last descriptors, pid int, part string) descriptors {
-	count, err := proc.CountFDs(f.Table.ProcFS, pid)
-	f.unread.Add(part, err)
+func (p *pass) update(last descriptors, pid int, part string) descriptors {
+	count, err := proc.CountFDs(p.Table.ProcFS, pid)
+	p.unread.Add(part, err)
 	if err == nil && !last.readAt.IsZero() && last.count == count {
 		return last
 	}
-	next := descriptors{readAt: f.moment, count: count, countedAt: f.moment, lastCount: count, sockets: map[uint32]bool{}}
-	err = proc.EachFD(f.Table.ProcFS, pid, func(fd int, leads string) bool {
+	next := descriptors{readAt: p.moment, count: count, countedAt: p.moment, lastCount: count, sockets: map[uint32]bool{}}
+	err = proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool {
 		inode, isSocket := proc.SocketInode(leads)
 		pipe, isPipe := pipeIdentity(leads)
 		switch {
@@ -280,7 +271,7 @@ func (f *owners) update(last descriptors, pid int, part string) descriptors {
 		}
 		return true
 	})
-	f.unread.Add(part, err)
+	p.unread.Add(part, err)
 	if err != nil {
 		next.readAt = time.Time{}
 	}

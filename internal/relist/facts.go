@@ -3,6 +3,7 @@ package relist
 import (
 	"cmp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -13,8 +14,10 @@ import (
 const showBeside = 500 * time.Millisecond
 
 // Facts returns the state of the loop as of now: plegd's own relists, and the model of
-// the kubelet's. timeout is the limit of one call, throttled the loop's Throttled by now.
-func (s *Snapshot) Facts(t time.Time, timeout, throttled time.Duration) (facts.Relist, facts.Modelled) {
+// the kubelet's. timeout is the limit of one call, throttled the loop's Throttled, which is asked only while a call is
+// under way.
+func (s *Snapshot) Facts(t time.Time, timeout time.Duration, throttled func() time.Duration) (facts.Relist, facts.Modelled) {
+	throttled = sync.OnceValue(throttled)
 	r := facts.Relist{
 		Attempts: s.Attempts, LastSeen: s.Listed, Failures: s.Failures, AnsweredSince: s.AnsweredSince,
 		Lists: s.Lists, Reinspect: s.Reinspect, InFlight: s.inFlight(t, throttled),
@@ -26,7 +29,7 @@ func (s *Snapshot) Facts(t time.Time, timeout, throttled time.Duration) (facts.R
 	for _, i := range slices.Concat(s.Inspections, s.Extra) {
 		p, began, finished := i.State()
 		if began && !finished {
-			p.Throttled = heldFor(t.Sub(p.CalledAt()), throttled-time.Duration(i.throttledBefore.Load()))
+			p.Throttled = heldFor(t.Sub(p.CalledAt()), throttled()-time.Duration(i.throttledBefore.Load()))
 			r.Inspecting = append(r.Inspecting, p)
 		}
 	}
@@ -52,20 +55,20 @@ func (s *Snapshot) Facts(t time.Time, timeout, throttled time.Duration) (facts.R
 
 // inFlight returns the relist under way, nil between two: a list, in the relist or
 // beside it, or else the inspections.
-func (s *Snapshot) inFlight(t time.Time, throttled time.Duration) *facts.InFlight {
+func (s *Snapshot) inFlight(t time.Time, throttled func() time.Duration) *facts.InFlight {
 	relist := s.Relist
 	diagnostic := s.Beside.underWay
 	listing := relist.Phase != "" && relist.Phase != facts.PhaseInspect
 	besideShows := diagnostic.Phase != "" && t.Sub(diagnostic.PhaseStart) >= showBeside
 	if besideShows && (!listing || diagnostic.PhaseStart.Before(relist.PhaseStart)) {
-		return diagnostic.shown(t, throttled)
+		return diagnostic.shown(t, throttled())
 	}
 	if relist.Phase == "" {
 		return nil
 	}
 	relist.Pods = len(s.Inspections)
 	relist.Inspected = relist.Pods - len(s.waiting())
-	return relist.shown(t, throttled)
+	return relist.shown(t, throttled())
 }
 
 // remaining returns the number of inspections that have not ended, and the estimated end of the

@@ -128,7 +128,7 @@ func TestThrottledInFlight(t *testing.T) {
 				rt.set(func(s *script) { s.containers = []*cri.Entry{container("a", "ca", cri.StateRunning)} })
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
-				list, _ := l.Snapshot().Facts(time.Now(), time.Minute, l.Throttled())
+				list, _ := l.Snapshot().Facts(time.Now(), time.Minute, l.Throttled)
 				waited := list.InFlight.Waited(time.Now())
 				passed := time.Since(list.InFlight.PhaseStart)
 				if inspections {
@@ -180,7 +180,7 @@ func TestHintUnanswered(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(showBeside)
-		list, _ := l.Snapshot().Facts(time.Now(), time.Minute, 0)
+		list, _ := l.Snapshot().Facts(time.Now(), time.Minute, l.Throttled)
 		if list.InFlight == nil || time.Since(list.InFlight.PhaseStart) != showBeside {
 			t.Errorf("the list of a hint is not shown: %+v", list.InFlight)
 		}
@@ -191,7 +191,7 @@ func TestHintUnanswered(t *testing.T) {
 				t.Errorf("%d pods were listed after the first one was not answered", len(s.looks)-1)
 			}
 		})
-		if list, _ := l.Snapshot().Facts(time.Now(), time.Minute, 0); list.InFlight != nil {
+		if list, _ := l.Snapshot().Facts(time.Now(), time.Minute, l.Throttled); list.InFlight != nil {
 			t.Errorf("a list is shown that has ended: %+v", list.InFlight)
 		}
 	})
@@ -265,7 +265,7 @@ func TestFailuresInARow(t *testing.T) {
 			rt.containers = []*cri.Entry{failing}
 			l.relist(t.Context())
 		}
-		r, _ := l.Snapshot().Facts(time.Now(), time.Minute, 0)
+		r, _ := l.Snapshot().Facts(time.Now(), time.Minute, l.Throttled)
 		check.Equal(t, len(r.Failing), 1, "%s: pods whose inspection fails", tt.name)
 		check.Equal(t, r.Failing[0].Failures, tt.want, "%s: failures in a row", tt.name)
 	}

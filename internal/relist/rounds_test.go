@@ -212,7 +212,7 @@ func TestTwoStuckPods(t *testing.T) {
 		w.set(func() { w.pods["pod003"].state, w.pods["pod007"].state = cri.StateExited, cri.StateExited })
 		for _, d := range []int{12, 20, 40, 100, 140, 200, 249, 253, 400} {
 			b.to(time.Duration(d) * time.Second)
-			r, m := b.l.Snapshot().Facts(time.Now(), 2*time.Minute, 0)
+			r, m := b.l.Snapshot().Facts(time.Now(), 2*time.Minute, b.l.Throttled)
 			if d == 20 && (len(r.Inspecting) != 2 || m.Inspecting != 2 || m.EndsBy.Sub(b.begin) != 251*time.Second) {
 				t.Errorf("%d s: %+v %+v", d, r, m)
 			}
