@@ -140,7 +140,7 @@ func (c *unixConn) LocalAddr() net.Addr { return &net.UnixAddr{Net: c.address.Ne
 // RemoteAddr is the path of the socket.
 func (c *unixConn) RemoteAddr() net.Addr { return &c.address }
 
-// SetDeadline is that of Read: what plegd writes finds room unless the other end has not read for long.
+// SetDeadline sets the deadline of Read. Write has none: it waits only for an end that has not read for long.
 func (c *unixConn) SetDeadline(t time.Time) error { return c.arrived.SetReadDeadline(t) }
 
 // SetReadDeadline ends Read at a moment.

@@ -519,4 +519,7 @@ func TestDescriptorsAge(t *testing.T) {
 	must.Do(t, os.Symlink("socket:[999]", filepath.Join(fds, "4")))
 	next(Interval, 999, false, "as many")
 	next(idleLimit, 999, true, "as many, after a while")
+	l.PIDs = func() []int { return []int{20} }
+	next(Interval, 999, false, "of another runtime")
+	check.Equal(t, len(l.ofHops), 1, "hops that are kept")
 }
