@@ -17,7 +17,7 @@ import (
 
 // queueAt is the source about the queue at a path.
 func queueAt(path func() string) *queueSource {
-	return &queueSource{hop: &hop{path: path, dialer: NewDialer(DialOptions{})}}
+	return &queueSource{hop: &hop{path: path, dialer: NewDialer(DialOptions{})}, sleep: time.Sleep}
 }
 
 func sampleQueue(t *testing.T, q *queueSource) facts.Queue {
@@ -64,6 +64,37 @@ func TestQueueFillsAndDrains(t *testing.T) {
 	l.Close()
 	if got := sampleQueue(t, q); got != (facts.Queue{At: got.At}) {
 		t.Errorf("closed, its file still there: %+v, want nothing but a time", got)
+	}
+}
+
+// TestQueueMoment: while all is calm, a connection counts as waiting where the listener does not
+// accept it in a moment.
+func TestQueueMoment(t *testing.T) {
+	needUnixDiag(t)
+	path := evidencetest.SocketPath(t)
+	l := evidencetest.ListenAt(t, path, 4)
+	q := queueAt(at(path))
+	q.hop.calm = func() bool { return true }
+	for _, step := range []struct {
+		name             string
+		connect, accepts int // accepts is how many are accepted within the moment
+		length           int
+	}{
+		{name: "plegd's own probe, accepted at the next turn", connect: 1, accepts: 1},
+		{name: "one of two is accepted", connect: 2, accepts: 1, length: 1},
+		{name: "another one has come, the first goes on waiting", connect: 1, length: 2},
+	} {
+		accept := func(time.Duration) {
+			for range step.accepts {
+				l.Accept()
+			}
+		}
+		q.sleep = accept
+		evidencetest.Connect(t, path, step.connect)
+		got := sampleQueue(t, q)
+		if got.Length != step.length || got.WaitingSince.IsZero() != (step.length == 0) {
+			t.Errorf("%s: %+v, want %d waiting", step.name, got, step.length)
+		}
 	}
 }
 

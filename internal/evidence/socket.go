@@ -16,8 +16,13 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// newListenerFor is how long a listener is new: it is sampled at each tick.
-const newListenerFor = 2 * time.Second
+const (
+	// newListenerFor is how long a listener is new: it is sampled at each tick.
+	newListenerFor = 2 * time.Second
+	// acceptTime is how long a connection may wait for the listener's process to get its turn at a
+	// CPU: an idle one takes up to some milliseconds. It is less than patience.
+	acceptTime = 15 * time.Millisecond
+)
 
 // newQueue returns the source of the accept queue of the listener at a hop's path, by a
 // dump of the unix sockets in plegd's network namespace. It needs AF_NETLINK and the kernel's
@@ -28,7 +33,7 @@ func newQueue(h *hop) *Watch[facts.Queue] {
 		Every:   1,
 		Calm:    2,
 		Timeout: 500 * time.Millisecond,
-		Gather:  (&queueSource{hop: h}).gather,
+		Gather:  (&queueSource{hop: h, sleep: time.Sleep}).gather,
 		Resample: func(v *facts.Queue) bool {
 			return v.Length > 0 || !v.Listening || v.At.Sub(v.ListeningSince) < newListenerFor
 		},
@@ -38,6 +43,7 @@ func newQueue(h *hop) *Watch[facts.Queue] {
 
 type queueSource struct {
 	hop    *hop
+	sleep  func(time.Duration)
 	cookie uint64      // of the last listener
 	file   proc.FileID // its file
 	last   facts.Queue
@@ -57,6 +63,10 @@ func (q *queueSource) gather(ctx context.Context) (*facts.Queue, error) {
 		return &v, nil
 	}
 	s, found, err := find(ctx, path)
+	if err == nil && q.hasJustCome(&s) {
+		q.sleep(acceptTime)
+		s, found, err = find(ctx, path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +86,12 @@ func (q *queueSource) gather(ctx context.Context) (*facts.Queue, error) {
 // none waited.
 func (q *queueSource) isServed() bool {
 	return q.last.Length == 0 && q.hop.dialer.last.Load().AnsweredAt.After(q.last.At)
+}
+
+// hasJustCome reports whether connections wait where none did before, and nothing else is wrong: the
+// listener may be about to accept them.
+func (q *queueSource) hasJustCome(s *proc.Socket) bool {
+	return s.RQueue > 0 && q.last.Length == 0 && q.hop.isCalm()
 }
 
 // follow continues the history of the listener in a new sample, or begins that of another one.
