@@ -31,12 +31,12 @@ var limits = []struct {
 }{
 	{pods: 10, perPlain: limit{wanted: 1.2, worst: 1.3}},
 	{pods: 110, perPlain: limit{wanted: 1.0, worst: 1.0}},
-	{pods: 250, perPlain: limit{wanted: 0.8, worst: 0.96}},
+	{pods: 250, perPlain: limit{wanted: 0.8, worst: 0.83}},
 }
 
 var (
-	wakeups = limit{wanted: 12, worst: 16}   // voluntary context switches a second, calm
-	inFault = limit{wanted: 15, worst: 17}   // CPU ms a second
+	wakeups = limit{wanted: 12, worst: 12.5} // voluntary context switches a second, calm
+	inFault = limit{wanted: 15, worst: 15}   // CPU ms a second
 	perNPD  = limit{wanted: 1.5, worst: 1.5} // CPU time at npdPods, as a ratio to node-problem-detector's
 )
 
