@@ -242,6 +242,7 @@ build/tools/actionlint-%:
 generate: ## Write what comes from code: docs (reasons, metrics, examples), rules and dashboards
 	$(GO) test ./internal/exporter ./internal/server ./internal/view -update
 	$(GO) test ./internal/health -run TestThresholds -update
+	$(GO) test ./test/docs -run TestMeasured -update
 	$(GO) run -C deploy/mixin .
 
 .PHONY: verify

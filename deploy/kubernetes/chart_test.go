@@ -131,7 +131,7 @@ func TestChartRuntimes(t *testing.T) {
 // TestChartIsTheBase compares the pods of the chart with those of the kustomizations.
 func TestChartIsTheBase(t *testing.T) {
 	for dir, name := range map[string]string{"base": "containerd", "crio": "crio", "k3s": "k3s"} {
-		all, err := template(t, "runtime.name="+name, "image.tag=dev", "kubeletMetrics.enabled=false")
+		all, err := template(t, "runtime.name="+name, "image.tag=dev")
 		must(t, err)
 		charts := one[*appsv1.DaemonSet](t, all).Spec
 		all, err = objects(files(t), dir)
@@ -292,11 +292,7 @@ func TestChartVersions(t *testing.T) {
 func TestChartKubelet(t *testing.T) {
 	all, err := template(t, "kubeletMetrics.servingCertificate=/var/lib/kubelet/pki/kubelet.crt", "installBinary=/opt/plegd/bin")
 	must(t, err)
-	role, binding := one[*rbac.ClusterRole](t, all), one[*rbac.ClusterRoleBinding](t, all)
-	metrics := rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}}
-	if len(role.Rules) != 1 || !equality.Semantic.DeepEqual(role.Rules[0], metrics) || binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != "plegd" {
-		t.Errorf("the role is %+v, bound by %+v", role.Rules, binding)
-	}
+	must(t, onlyKubeletMetrics(t, all, one[*corev1.ServiceAccount](t, all)))
 	pod := one[*appsv1.DaemonSet](t, all).Spec.Template.Spec
 	c := pod.Containers[0]
 	for _, arg := range []string{"--kubelet-metrics-url=https://[$(HOST_IP)]:10250/metrics", "--kubelet-ca-file=/etc/kubelet.crt", "--kubelet-token-file=/etc/plegd-kubelet/token"} {

@@ -11,6 +11,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -63,12 +65,15 @@ func TestManifests(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", dir, err)
 		}
-		if len(all) != 3 {
-			t.Errorf("%s: %d objects, want a Namespace, a ServiceAccount and a DaemonSet", dir, len(all))
+		if len(all) != 5 {
+			t.Errorf("%s: %d objects, want a Namespace, a ServiceAccount with a ClusterRole and its binding, and a DaemonSet", dir, len(all))
 		}
 		ds, ns, account := one[*appsv1.DaemonSet](t, all), one[*corev1.Namespace](t, all), one[*corev1.ServiceAccount](t, all)
 		if ns.Name != ds.Namespace || account.Namespace != ns.Name || ns.Labels["pod-security.kubernetes.io/enforce"] != "privileged" {
 			t.Errorf("%s: the namespace does not admit the pod", dir)
+		}
+		if err := onlyKubeletMetrics(t, all, account); err != nil {
+			t.Errorf("%s: %v", dir, err)
 		}
 		if ds.Spec.Template.Annotations[appArmorAnnotation] != "unconfined" {
 			t.Errorf("%s: the annotations are %v: before 1.30 AppArmor denies reading the runtime", dir, ds.Spec.Template.Annotations)
@@ -77,6 +82,18 @@ func TestManifests(t *testing.T) {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
+}
+
+// onlyKubeletMetrics returns an error unless the account's one role allows the kubelet's metrics and nothing else.
+func onlyKubeletMetrics(t *testing.T, all []runtime.Object, account *corev1.ServiceAccount) error {
+	t.Helper()
+	role, binding := one[*rbac.ClusterRole](t, all), one[*rbac.ClusterRoleBinding](t, all)
+	metrics := rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}}
+	bound := len(binding.Subjects) == 1 && binding.Subjects[0].Name == account.Name && binding.Subjects[0].Namespace == account.Namespace
+	if len(role.Rules) != 1 || !equality.Semantic.DeepEqual(role.Rules[0], metrics) || binding.RoleRef.Name != role.Name || !bound {
+		return fmt.Errorf("the role is %+v, bound by %+v", role.Rules, binding)
+	}
+	return nil
 }
 
 // appArmorAnnotation is the AppArmor profile of the container for clusters before 1.30.

@@ -86,3 +86,34 @@ func TestWorkflows(t *testing.T) {
 		t.Error("there are no workflows")
 	}
 }
+
+// TestPackageTools: `make packages` looks for its tools before it compiles, and makes what it can.
+func TestPackageTools(t *testing.T) {
+	for _, tt := range []struct {
+		tools, wanted string
+		code          int
+		output        string
+	}{
+		{"dpkg-deb", "", 0, "no .rpm: there is no rpmbuild here"},
+		{"rpmbuild", "", 0, "no .deb: there is no dpkg-deb here"},
+		{"dpkg-deb rpmbuild", "", 0, ""},
+		{"dpkg-deb", "deb rpm", 1, "there is no rpmbuild here for the .rpm"},
+		{"", "", 1, "neither dpkg-deb nor rpmbuild is here"},
+	} {
+		path := t.TempDir()
+		bash, err := exec.LookPath("bash")
+		must.Do(t, err)
+		dirname, err := exec.LookPath("dirname")
+		must.Do(t, err)
+		must.Do(t, os.Symlink(dirname, filepath.Join(path, "dirname")))
+		for tool := range strings.FieldsSeq(tt.tools) {
+			must.Do(t, os.WriteFile(filepath.Join(path, tool), []byte("#!/bin/sh\n"), 0o755))
+		}
+		cmd := exec.Command(bash, "../packages/build.sh", "--tools")
+		cmd.Env = []string{"PATH=" + path, "PACKAGES=" + tt.wanted}
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != tt.code || !strings.Contains(string(out), tt.output) || tt.output == "" && len(out) > 0 {
+			t.Errorf("with %q, for %q: exit %d, want %d with %q\n%s", tt.tools, tt.wanted, cmd.ProcessState.ExitCode(), tt.code, tt.output, out)
+		}
+	}
+}

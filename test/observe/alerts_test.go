@@ -61,7 +61,7 @@ func TestAlerts(t *testing.T) {
 		"no-net":  "Status=notready(NetworkReady)",
 		"kubelet": "",
 	}
-	nodes, runtimes := map[string]string{"gone": lab.FreeAddress(t)}, map[string]*lab.Simulated{}
+	nodes, runtimes, daemons := map[string]string{"gone": lab.FreeAddress(t)}, map[string]*lab.Simulated{}, map[string]*lab.Plegd{}
 	for name := range faults {
 		runtimes[name] = lab.NewSimulated(t, "--pods=5", "--containers=1")
 		flags := []string{"--relist-threshold=" + threshold.String(), "--rpc-timeout=12s"}
@@ -70,7 +70,7 @@ func TestAlerts(t *testing.T) {
 		}
 		plegd := lab.NewPlegd(t, runtimes[name].Socket, lab.PlegdOptions{Flags: flags})
 		plegd.AwaitState(time.Minute, "healthy")
-		nodes[name] = plegd.Address
+		nodes[name], daemons[name] = plegd.Address, plegd
 	}
 
 	box := &lab.Inbox{}
@@ -121,6 +121,22 @@ func TestAlerts(t *testing.T) {
 
 	checkSilence(t, box)
 	checkDashboard(t, prometheus, "hangs")
+
+	// A plegd that is killed within its fault ends no alert, for longer than one outlives its cause.
+	daemons["hangs"].Kill()
+	lab.Eventually(t, 2*time.Minute, "Prometheus has missed it for 20 s", func() error {
+		missed, err := prometheus.Value(`sum_over_time((up{node="hangs"} == bool 0)[1m:1s])`)
+		if err == nil && missed < 20 {
+			err = fmt.Errorf("for %g s", missed)
+		}
+		return err
+	})
+	for _, a := range box.All() {
+		if a.Status == "resolved" && a.Labels["node"] == "hangs" {
+			t.Errorf("plegd was killed, and Alertmanager sent %s", a.String())
+		}
+	}
+	daemons["hangs"].Start()
 
 	kubeletIll.Store(false)
 	for name := range faults {

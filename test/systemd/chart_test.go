@@ -80,9 +80,6 @@ func TestChartPod(t *testing.T) {
 	for name, values := range chartValues {
 		pod := n.hostPod(chartDaemonSet(t, values))
 		n.Run("sh", "-c", "mkdir -p /var/lib/kubelet-volumes/web && echo '"+webConfig+"' >/var/lib/kubelet-volumes/web/web.yml")
-		for i, arg := range pod.Args {
-			pod.Args[i] = strings.ReplaceAll(arg, "$(HOST_IP)", "::1")
-		}
 		if err := n.tryChart(r, pod); err != nil {
 			t.Errorf("with %s: %v", name, err)
 		}
@@ -212,6 +209,9 @@ func (n *node) hostPod(manifest string) (pod runtime.HostPod) {
 		ReadOnlyRoot:     c.SecurityContext.ReadOnlyRootFilesystem,
 		NoPrivileges:     !c.SecurityContext.AllowPrivilegeEscalation,
 		MemoryLimit:      256 << 20,
+	}
+	for i, arg := range pod.Args {
+		pod.Args[i] = strings.ReplaceAll(arg, "$(HOST_IP)", "::1") // as the kubelet
 	}
 	for _, m := range c.VolumeMounts {
 		for _, v := range spec.Volumes {
