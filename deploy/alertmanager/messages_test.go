@@ -71,7 +71,7 @@ func faults(t *testing.T) (sent, inhibited []alert) {
 		{"PLEGReasonCritical", "KubeletDown", "", "14:00:50"},
 		{"PLEGUnhealthy", "RuntimeNotListening", "", "14:00:31"},
 		{"PLEGUnhealthy", "RuntimeStorageStall", "mount", "14:03:00"},
-		{"PLEGReasonCritical", "AcceptFDExhausted", "client", ""},
+		{"PLEGReasonCritical", "AcceptFDExhausted", "process", ""},
 		{"PLEGReasonCritical", "RuntimeThrottled", "cgroup", ""},
 		{"PLEGReasonCritical", "RuntimeStorageFull", "", ""},
 	} {

@@ -87,7 +87,7 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// TestPackageTools: `make packages` looks for its tools before it compiles, and makes what it can.
+// TestPackageTools: `make packages` looks for its tools before it compiles, and makes the packages that it can.
 func TestPackageTools(t *testing.T) {
 	for _, tt := range []struct {
 		tools, wanted string
