@@ -89,14 +89,14 @@ func (c *cluster) freezeAndPage(m *monitoring) {
 }
 
 // upgrade changes a value of the release: the kubelet's configuration is mounted.
-// The incidents recorded before are still there.
+// The incidents recorded before are still there. A rollback takes the value back.
 func (c *cluster) upgrade(client *http.Client, m *monitoring) {
 	c.t.Helper()
 	before := c.pod()
 	path, err := filepath.Abs(chart)
 	c.must(err)
 	began := time.Now()
-	c.helmRun("upgrade", "plegd", path, "--namespace", namespace, "--reuse-values", "--set", "kubeletConfig="+kubeletConfig, "--wait", "--timeout", "2m")
+	c.helmRun("upgrade", "plegd", path, "--namespace", namespace, "--reset-then-reuse-values", "--set", "kubeletConfig="+kubeletConfig, "--wait", "--timeout", "2m")
 	took := time.Since(began)
 	awaitReason(c.t, client, 30*time.Second, "")
 	after := c.pod()
@@ -116,6 +116,13 @@ func (c *cluster) upgrade(client *http.Client, m *monitoring) {
 		if a := p.Labels["alertname"]; p.At.After(began) && p.Status == "firing" && a != "PLEGUnhealthy" {
 			c.t.Errorf("the upgrade made a page: %s %s", p.Receiver, a)
 		}
+	}
+	c.helmRun("rollback", "plegd", "--namespace", namespace, "--wait", "--timeout", "2m")
+	awaitReason(c.t, client, 30*time.Second, "")
+	awaitSources(c.t, client)
+	volumes := c.Run("kubectl", "-n", namespace, "get", "daemonset", "plegd", "-o", "jsonpath={.spec.template.spec.volumes[*].name}")
+	if strings.Contains(volumes, "kubelet-config") {
+		c.t.Errorf("the rollback left the volumes %s", volumes)
 	}
 }
 
