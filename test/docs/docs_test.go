@@ -119,10 +119,16 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestTargets finds the make targets of every page and workflow in the Makefile.
+// TestTargets finds the make targets of every page and workflow in the Makefile, and the packages of the
+// Makefile in the repository.
 func TestTargets(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	must.Do(t, err)
+	for _, m := range regexp.MustCompile(`\s\./((?:internal|test|deploy|cmd|bench)[\w/-]*)`).FindAllStringSubmatch(string(makefile), -1) {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("Makefile: there is no package %s", m[1])
+		}
+	}
 	texts := pages(t)
 	workflows, _ := filepath.Glob(filepath.Join(root, ".github/workflows/*.yml"))
 	calls := 0
