@@ -3,7 +3,10 @@ package evidence
 import (
 	"context"
 	"errors"
+	"math"
+	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -289,12 +292,34 @@ func (p *Process) readDescriptors(v *facts.Process) {
 	if err == nil {
 		v.OpenFDs = open
 	}
-	soft, hard, err := proc.FDLimits(p.hop.procfs, v.PID)
+	limits, err := proc.ReadLimits(p.hop.procfs, v.PID)
 	p.unread.Add("limits", err)
-	if err == nil {
-		v.MaxFDs = soft
-		v.HardFDs = hard
+	if err != nil {
+		return
 	}
+	v.MaxFDs = limits.Files
+	v.HardFDs = limits.HardFiles
+	if limits.FileSize != math.MaxInt {
+		v.FileSizeMax = max(limits.FileSize, 1) // 0 is a limit, too
+		v.LargestFile = p.largestFile(v.PID)
+	}
+}
+
+// largestFile returns the size of the largest file that a process has open for writing, in bytes.
+func (p *Process) largestFile(pid int) (size int) {
+	err := proc.EachFD(p.hop.procfs, pid, func(fd int, target string) bool {
+		if !path.IsAbs(target) || proc.ReadFDInfo(p.hop.procfs, pid, fd).ReadOnly() {
+			return true
+		}
+		var st unix.Stat_t
+		err := unix.Stat(proc.Path(p.hop.procfs, pid, "fd/"+strconv.Itoa(fd)), &st)
+		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+			size = max(size, int(st.Size))
+		}
+		return true
+	})
+	p.unread.Add("descriptors", err)
+	return size
 }
 
 // threadCount returns the number of a process's threads, by the links of /proc/PID/task: one a thread, and two of every

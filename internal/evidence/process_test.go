@@ -451,6 +451,25 @@ func TestProcessFDs(t *testing.T) {
 	}
 }
 
+// TestFileSize: the largest file that a process has open for writing is read where the size of its files is limited.
+func TestFileSize(t *testing.T) {
+	root := evidencetest.CopyTree(t, "testdata/proc")
+	evidencetest.WriteTree(t, root, map[string]string{"1000/fd/.keep": ""})
+	files := filepath.Join(t.TempDir(), "file")
+	must.Do(t, os.WriteFile(files+"90", make([]byte, 4096), 0o600))
+	must.Do(t, os.WriteFile(files+"91", make([]byte, 9999), 0o600))
+	for fd, flags := range map[string]string{"90": "0100002", "91": "0100000"} { // for writing, and not
+		must.Do(t, os.Symlink(files+fd, filepath.Join(root, "1000/fd", fd)))
+		evidencetest.WriteTree(t, root, map[string]string{"1000/fdinfo/" + fd: "pos:\t0\nflags:\t" + flags + "\n"})
+	}
+	for limit, want := range map[string][2]int{"unlimited": {0, 0}, "1024": {1024, 4096}, "0": {1, 4096}} {
+		lines := "Max file size " + limit + " unlimited bytes\nMax open files 64 64 files\n"
+		evidencetest.WriteTree(t, root, map[string]string{"1000/limits": lines})
+		v := gatherProcess(t, processIn(root, 1000))
+		check.Equal(t, [2]int{v.FileSizeMax, v.LargestFile}, want, "limit and largest file, %s", limit)
+	}
+}
+
 // TestTracer: whether somebody traces the process is read every few seconds, and at once of another process, and
 // while somebody does.
 func TestTracer(t *testing.T) {

@@ -21,10 +21,12 @@ type Process struct {
 	// OpenFDs against MaxFDs, the soft limit (/proc/PID/limits); -1 where it may not be read.
 	OpenFDs     int            `json:"open_fds"`
 	MaxFDs      int            `json:"max_fds"`
-	HardFDs     int            `json:"hard_fds,omitzero"`     // the hard limit, 0 if unknown
-	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"` // when they were last used up
-	Threads     map[string]int `json:"threads,omitzero"`      // by state: R, S, D, T, Z, other; of the first 2,048
-	ThreadCount int            `json:"thread_count,omitzero"` // all of them, 0 if unknown
+	HardFDs     int            `json:"hard_fds,omitzero"`      // the hard limit, 0 if unknown
+	FileSizeMax int            `json:"file_size_max,omitzero"` // RLIMIT_FSIZE, in bytes; 0 for no limit, or if unknown
+	LargestFile int            `json:"largest_file,omitzero"`  // that it has open for writing, where there is that limit
+	ExhaustedAt time.Time      `json:"exhausted_at,omitzero"`  // when they were last used up
+	Threads     map[string]int `json:"threads,omitzero"`       // by state: R, S, D, T, Z, other; of the first 2,048
+	ThreadCount int            `json:"thread_count,omitzero"`  // all of them, 0 if unknown
 	// TracerPID is the process that traces it, by a sample every 5 s, Tracer that one's comm; 0 and "" for none.
 	TracerPID int    `json:"tracer_pid,omitzero"`
 	Tracer    string `json:"tracer,omitzero"`

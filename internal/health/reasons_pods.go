@@ -159,6 +159,9 @@ func podStartsFailing(s *signals) (out lines) {
 	if s.startsFail(k.Containers, false) {
 		out.text(s.startsText("create_container", k.Containers))
 	}
+	if out == nil && !s.callsLate && (unknownWaiting || several) {
+		out = s.findingEvidence(PodStartsFailing)
+	}
 	out.addIf(out != nil, "last answer of the runtime %s ago", s.ago(s.lastAnswer))
 	return out
 }

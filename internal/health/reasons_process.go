@@ -228,7 +228,7 @@ func (s *signals) absentWhileStarting() lines {
 	return line("it does not listen yet")
 }
 
-// kernelLimits names the limits of tasks, threads, open files, inotify instances and mounts that are reached.
+// kernelLimits names the limits of tasks, threads, open files, inotify instances, mounts and file sizes that are reached.
 func kernelLimits(s *signals) (out lines) {
 	c := s.cgroup
 	n := s.node
@@ -246,6 +246,8 @@ func kernelLimits(s *signals) (out lines) {
 			limit: float64(storage.MountsMax), share: pidsFull},
 		{what: "threads of the runtime, which Go ends at the limit", count: float64(s.process.ThreadCount),
 			limit: goThreads, share: threadsNear},
+		{what: "bytes of a file that the runtime writes (RLIMIT_FSIZE)", count: float64(s.process.LargestFile),
+			limit: float64(s.process.FileSizeMax), share: 1},
 	} {
 		out.addIf(l.limit > 0 && l.count >= l.share*l.limit, "%s: %.0f of %.0f", l.what, l.count, l.limit)
 	}

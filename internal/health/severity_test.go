@@ -47,6 +47,11 @@ func TestSeverity(t *testing.T) {
 		limit := facts.MemoryLimit{Path: "/a", Max: 1 << 30, OOMKills: 2, OOMKilledAt: ago(5 * time.Second)}
 		f.Evidence.Cgroup = &facts.Cgroup{At: t0, MemoryLimits: []facts.MemoryLimit{limit}}
 	}
+	fileSize := func(limit int) func(*facts.Facts) {
+		return func(f *facts.Facts) {
+			f.Evidence.Process = &facts.Process{At: t0, PID: 7, Alive: true, FileSizeMax: limit, LargestFile: 4096}
+		}
+	}
 	tasks := func(f *facts.Facts) { f.Evidence.Cgroup = &facts.Cgroup{At: t0, PIDs: 100, PIDsMax: 100} }
 	peer := func(state facts.LinkState) func(*facts.Facts) {
 		return func(f *facts.Facts) {
@@ -101,6 +106,8 @@ func TestSeverity(t *testing.T) {
 		"a loop of 3 s that ended 10 s ago":   {starts(19*time.Second, 16*time.Second, 13*time.Second, 10*time.Second), RuntimeRestarting, facts.SeverityWarning},
 		"three starts within half an hour":    {starts(29*time.Minute, 15*time.Minute, time.Minute), "", ""},
 		"mounts at their limit":               {func(f *facts.Facts) { f.Evidence.Storage = &facts.Storage{Mounts: 99_000, MountsMax: 100_000} }, KernelLimitReached, facts.SeverityWarning},
+		"no further byte in a file":           {fileSize(1024), KernelLimitReached, facts.SeverityWarning},
+		"a limit above all files":             {fileSize(1 << 30), "", ""},
 		"8,000 threads":                       {func(f *facts.Facts) { f.Evidence.Process = &facts.Process{PID: 7, Alive: true, ThreadCount: 8000} }, KernelLimitReached, facts.SeverityWarning},
 		"a file system that was shut down":    {storageOf(facts.FileSystem{Bytes: 1 << 40, FreeBytes: 1 << 39, ReadOnly: true, Option: "shutdown"}), RuntimeStorageFull, facts.SeverityWarning},
 		"50 MiB of 1 TiB":                     {storageOf(facts.FileSystem{Bytes: 1 << 40, FreeBytes: 50 << 20}), RuntimeStorageFull, facts.SeverityWarning},

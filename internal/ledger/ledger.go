@@ -55,6 +55,7 @@ const (
 	holdersOfSockets     = "holders of sockets"
 	pendingSignals       = "pending signals"
 	tracers              = "tracers"
+	directoriesOfStarts  = "directories of starts"
 )
 
 // Options are what the ledger needs to know of the daemon.
@@ -102,6 +103,7 @@ type Ledger struct {
 	// dropped are what the lists no longer hold, by ids, until a table of processes that is newer than droppedAt.
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
+	started   starts
 	ages      atomic.Pointer[map[string]time.Time]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
@@ -153,6 +155,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	p.processes(limited)
 	p.pipes(limited)
 	p.busy()
+	p.starts(limited)
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
 	l.publishAges(p)
@@ -163,6 +166,9 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 func (l *Ledger) next() time.Duration {
 	if l.isUrgent() || len(l.dropped) > 0 {
 		return owedInterval
+	}
+	if !l.started.last.IsZero() {
+		return SuspectInterval
 	}
 	return Interval
 }
@@ -275,7 +281,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	oldest := slices.SortedFunc(maps.Values(p.owed), func(a, b *obligation) int {
 		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id))
 	})
-	out = p.lostFinding(oldest)
+	out = append(p.lostFinding(oldest), p.startsFinding()...)
 	for _, o := range oldest {
 		if len(out) == maxFindings {
 			break
@@ -343,9 +349,10 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 
 // The reasons that the ledger proves, as internal/health has them.
 const (
-	shimStuck       = "ShimStuck"
-	helperStuck     = "RuntimeHelperStuck"
-	peerStuck       = "RuntimePeerStuck"
-	podsLost        = "PodsLost"
-	inspectionStall = "PodInspectionStall"
+	shimStuck        = "ShimStuck"
+	helperStuck      = "RuntimeHelperStuck"
+	peerStuck        = "RuntimePeerStuck"
+	podsLost         = "PodsLost"
+	inspectionStall  = "PodInspectionStall"
+	podStartsFailing = "PodStartsFailing"
 )

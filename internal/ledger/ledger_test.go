@@ -312,6 +312,82 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestStarts: starts that fail at once are found by what comes and goes in a directory of starts, whatever its name, until a
+// pod or container is listed; not those that may be the retries of one pod, nor while others succeed.
+func TestStarts(t *testing.T) {
+	const shared = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n8 1 0:2 / /run rw - tmpfs tmpfs rw\n"
+	const bundle = "9 8 0:3 / /run/containerd/task/k8s.io/abc/rootfs rw - overlay overlay rw\n"
+	abc := &cri.Entry{ID: "abc", State: cri.StateRunning}
+	for _, tt := range []struct {
+		name, mounts string
+		dir          string
+		every        time.Duration // 0: SuspectInterval
+		stays        bool          // what comes
+		isListed     bool          // too
+		isQuiet      bool          // nothing comes
+		daemon       int           // behind the runtime
+		want         bool
+		succeeds     bool // a start, in the end
+	}{
+		{name: "bundles", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", want: true, succeeds: true},
+		{name: "network namespaces", mounts: shared, dir: "run/netns", want: true},
+		{name: "on a disk", mounts: strings.Replace(shared, "tmpfs tmpfs", "xfs /dev/sdb", 1) + bundle, dir: "run/containerd/task/k8s.io"},
+		{name: "of what is not listed", mounts: shared + strings.Replace(bundle, "abc", "def", 1), dir: "run/containerd/task/k8s.io"},
+		{name: "one pod is started again and again", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", every: 12 * time.Second},
+		{name: "others come and stay", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", stays: true},
+		{name: "others are listed for a moment", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isListed: true},
+		{name: "nothing comes", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isQuiet: true},
+		{name: "behind cri-dockerd", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", daemon: 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, nil)
+			dir := filepath.Join(root, "10/root", tt.dir)
+			evidencetest.WriteTree(t, root, map[string]string{"10/mountinfo": tt.mounts, "10/root/" + tt.dir + "/abc/.keep": ""})
+			now := time.Now()
+			listed := map[string]*cri.Entry{"abc": abc}
+			options := optionsOf(t, root, &now)
+			options.PIDs = func() []int { return []int{10, tt.daemon} }
+			options.Listed = func() map[string]*cri.Entry { return listed }
+			l := New(options)
+			l.Pass(t.Context())
+			for i := range failedStarts + 1 {
+				now = now.Add(cmp.Or(tt.every, SuspectInterval))
+				id := fmt.Sprint("new", i)
+				if tt.stays {
+					must.Do(t, os.Mkdir(filepath.Join(dir, id), 0o700))
+				}
+				if tt.isListed {
+					listed = map[string]*cri.Entry{"abc": abc, id: abc}
+				}
+				if !tt.isQuiet {
+					must.Do(t, os.Chtimes(dir, now, now)) // two changes within a tick of the kernel's clock have one time
+				}
+				l.Pass(t.Context())
+			}
+			result := l.Pass(t.Context())
+			found := result.Findings
+			isNamed := len(found) == 1 && found[0].Reason == podStartsFailing && found[0].Chain.Culprit().PID == 10
+			if isNamed != tt.want || !tt.want && len(found) > 0 {
+				t.Fatalf("%+v, want %t", found, tt.want)
+			}
+			if !tt.want {
+				return
+			}
+			check.Equal(t, result.Next, SuspectInterval, "the next pass")
+			now = now.Add(startsOver)
+			check.Equal(t, len(l.Pass(t.Context()).Findings), 1, "findings before the starts are over")
+			now = now.Add(time.Second)
+			if tt.succeeds {
+				now = now.Add(-startsOver)
+				listed = map[string]*cri.Entry{"abc": abc, "def": abc}
+			}
+			after := l.Pass(t.Context())
+			check.Equal(t, len(after.Findings), 0, "findings once a start succeeds, or none fails for long")
+			check.Equal(t, after.Next, Interval, "the next pass by then")
+		})
+	}
+}
+
 // TestUnknownRuntime: the first pass follows as soon as the process is known: what was there in it may be so by design.
 func TestUnknownRuntime(t *testing.T) {
 	now := time.Now()

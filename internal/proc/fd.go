@@ -2,6 +2,7 @@ package proc
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -61,25 +62,37 @@ func CountFDs(procfs string, pid int) (int, error) {
 	return len(fds), err
 }
 
-// FDLimits returns the soft and the hard limit of the open files of a process; math.MaxInt for
-// no limit.
-func FDLimits(procfs string, pid int) (soft, hard int, err error) {
+// Limits are the soft limits of a process, and one hard limit; math.MaxInt for none.
+type Limits struct {
+	Files, HardFiles int // open files
+	FileSize         int // bytes of a file that it writes
+}
+
+// ReadLimits reads the limits of a process.
+func ReadLimits(procfs string, pid int) (Limits, error) {
 	path := Path(procfs, pid, "limits")
 	b, err := Read(path, maxProcFile)
 	if err != nil {
-		return 0, 0, err
+		return Limits{}, err
 	}
-	_, line, _ := strings.Cut(string(b), "Max open files")
+	files, hardFiles, badFiles := limitsOf(string(b), "Max open files")
+	size, _, badSize := limitsOf(string(b), "Max file size")
+	if err := errors.Join(badFiles, badSize); err != nil {
+		return Limits{}, failed(path, err)
+	}
+	return Limits{Files: files, HardFiles: hardFiles, FileSize: size}, nil
+}
+
+// limitsOf decodes a line of limits.
+func limitsOf(text, name string) (soft, hard int, err error) {
+	_, line, _ := strings.Cut(text, name)
 	fields := strings.Fields(line)
 	if len(fields) < 2 {
-		return 0, 0, failed(path, errors.New("no line of open files"))
+		return 0, 0, fmt.Errorf("no line %q", name)
 	}
 	soft, badSoft := parseLimit(fields[0])
 	hard, badHard := parseLimit(fields[1])
-	if err := errors.Join(badSoft, badHard); err != nil {
-		return 0, 0, failed(path, err)
-	}
-	return soft, hard, nil
+	return soft, hard, errors.Join(badSoft, badHard)
 }
 
 func parseLimit(field string) (int, error) {

@@ -125,6 +125,25 @@ var harmless = []struct {
 		func(b *bench) { b.pods[0].CreateContainer("waits") }, nil,
 	},
 	{
+		"one pod that cannot be started, and a container that ends again and again", 90 * time.Second,
+		func(b *bench) {
+			wait := inBackground(func() {
+				for n := range 7 { // as often as the kubelet tries it
+					b.startPod()() // its network cannot be made
+					if n < 2 {
+						b.pods[0].RunContainer("ends", "--after=1s", "--exit-code=1")
+					}
+					time.Sleep(12 * time.Second)
+				}
+			})
+			b.t.Cleanup(wait)
+		}, nil,
+	},
+	{
+		"pods that come and go", 30 * time.Second,
+		func(b *bench) { b.cri.AtOnce(2, 60, func(int) { b.cri.RunPod().Discard() }) }, []string{health.NodePressure},
+	},
+	{
 		"a container whose process is called runc", 45 * time.Second,
 		func(b *bench) { b.pods[0].RunContainer("runc", "--name=runc") }, nil,
 	},
@@ -136,7 +155,7 @@ func TestHarmless(t *testing.T) {
 	for _, c := range harmless {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, &fault{})
+			b := newBench(t, &fault{configure: namespacesInMemory})
 			b.watch(&fault{})
 			w, from := lab.NewWatch(t, b.plegd), time.Now()
 			c.make(b)

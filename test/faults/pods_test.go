@@ -101,6 +101,19 @@ var podFaults = []fault{
 		},
 		next: func(b *bench) string { return fmt.Sprintf("See what pid %d", pidOf(b.file("cni", "left"))) },
 	},
+	startsFail(fault{
+		name: "each start fails: runc is no program", options: runtime.ContainerdOptions{RuncHangsOn: "nothing"},
+	}, (*bench).startHostPod, func(b *bench) func() {
+		b.must(os.Rename(b.file("bin", "runc"), b.file("bin", "runc.kept")))
+		b.must(os.WriteFile(b.file("bin", "runc"), []byte("no program"), 0o755))
+		return func() { b.must(os.Rename(b.file("bin", "runc.kept"), b.file("bin", "runc"))) }
+	}),
+	startsFail(fault{
+		name: "each start fails: the CNI plugin ends with an error", configure: func(b *bench) {
+			namespacesInMemory(b)
+			b.installPlugin("exit 1")
+		},
+	}, (*bench).startPod, func(*bench) func() { return func() {} }),
 	{
 		// It has read the request. Nothing of plegd's waits.
 		name: "an image registry does not answer", on: onContainerd, want: health.RuntimePeerStuck, goal: 26 * time.Second, limit: 40 * time.Second,
@@ -305,6 +318,36 @@ var podFaults = []fault{
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.LogReader()} },
 	},
 }
+
+// startsFail completes a fault for which each start of a pod fails at once. There are no metrics of a kubelet.
+func startsFail(f fault, start func(*bench) (wait func()), spoil func(*bench) (undo func())) fault {
+	f.on, f.want, f.goal, f.limit, f.back = onContainerd, health.PodStartsFailing, 45*time.Second, 75*time.Second, 20*time.Second
+	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindRuntime, PID: b.Pid()} }
+	f.make = func(b *bench) func() {
+		undo := spoil(b)
+		end := make(chan struct{})
+		wait := inBackground(func() {
+			for {
+				start(b)()
+				select {
+				case <-end:
+					return
+				case <-time.After(time.Second): // as the kubelet does for several pods
+				}
+			}
+		})
+		return func() {
+			close(end)
+			wait()
+			undo()
+			b.t.Cleanup(b.cri.RunPod().Discard) // it is over
+		}
+	}
+	return f
+}
+
+// namespacesInMemory has network namespaces kept on a tmpfs, as on a node.
+func namespacesInMemory(b *bench) { b.SmallDir("/run/netns") }
 
 // forgetful is a start of the runtime over a file system that hides one of its directories: the shims
 // of its pods live on.

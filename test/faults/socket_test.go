@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/test/lab"
@@ -84,6 +86,19 @@ var socketFaults = []fault{
 			end := b.connect(10000)
 			return inTurn(end, undo)
 		},
+	},
+	{
+		// Lists are answered, and no pod can be started.
+		name: "prlimit to files of 1 KiB", on: onContainerd, want: health.KernelLimitReached, goal: 4 * time.Second,
+		evidence: constant("RLIMIT_FSIZE"),
+		make: func(b *bench) func() {
+			limit := func(bytes uint64) {
+				b.must(unix.Prlimit(b.Pid(), unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
+			}
+			limit(1 << 10)
+			return func() { limit(unix.RLIM_INFINITY) }
+		},
+		steps: []pasted{{holds: "prlimit --fsize", repairs: true}},
 	},
 	{
 		name: "nobody accepts, accept queue filled", want: health.AcceptStalled, goal: 4 * time.Second, simulate: fewPods,

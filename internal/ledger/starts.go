@@ -1,0 +1,213 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+const (
+	// failedStarts is how many failed starts are a finding: without those that may be the retry of the one before.
+	failedStarts = 3
+	// podRetry is less than the time after which a kubelet starts the same pod again (pod_workers.go, backOffPeriod, 10 s),
+	// as two passes see it that are SuspectInterval apart.
+	podRetry = 2 * SuspectInterval
+	// startsOver is the time without a failed start after which starts no longer fail.
+	startsOver = time.Minute
+	// maxStartDirs bounds the directories of starts, maxStarts the entries that are read of one.
+	maxStartDirs = 8
+	maxStarts    = 8192
+	// namespaces is where containerd and CRI-O keep the network namespaces of pods.
+	namespaces = "/run/netns"
+)
+
+// starts are the starts of pods that fail at once. No list shows them: what the runtime makes for one is there for a moment.
+type starts struct {
+	runtime proc.ID // in whose mounts the directories were found
+	dirs    []*startDir
+	due     time.Time             // when they are searched again
+	listed  map[string]*cri.Entry // by the pass before
+	failed  int                   // those that cannot be the retry of the one before
+	since   time.Time             // the first of all
+	last    time.Time             // the last of all, zero for none
+	where   string                // the directory that showed it
+}
+
+// startDir is a directory in which the runtime makes an entry for each start, that of a sandbox, a container or a network
+// namespace.
+type startDir struct {
+	path    string
+	changed time.Time // zero before the first look
+	names   []string  // sorted
+}
+
+// starts notes the starts that have failed since the last pass: an entry has come and gone in a directory of starts, and
+// nothing new is listed. A start that succeeds leaves an entry there and in a list. Behind cri-dockerd the containers of
+// others come and go there, too.
+func (p *pass) starts(ctx context.Context) {
+	s := &p.started
+	if p.moment.Sub(s.last) > startsOver {
+		s.forget()
+	}
+	listed := p.Listed()
+	isAlive := len(p.hops) > 0 && p.hops[0].PID == p.pids[0]
+	if !isAlive || len(listed) == 0 || p.daemonPID() != 0 {
+		return
+	}
+	p.findStartDirs(ctx, listed)
+	where, isUnderWay := p.lookAtStarts()
+	isNew := hasNew(listed, s.listed)
+	s.listed = listed
+	switch {
+	case isNew:
+		s.forget()
+	case where != "" && !isUnderWay:
+		s.note(p.moment, where)
+	}
+}
+
+// forget forgets the failed starts.
+func (s *starts) forget() {
+	s.failed = 0
+	s.last = time.Time{}
+}
+
+// findStartDirs finds the directories of starts: that of network namespaces, and those in the runtime's mounts, for any
+// runtime and configuration: a mount of a sandbox or container has its id in its path. Those on a disk are left out: to
+// read them may hang.
+func (p *pass) findStartDirs(ctx context.Context, listed map[string]*cri.Entry) {
+	s := &p.started
+	isSame := s.runtime == p.hops[0]
+	if isSame && p.moment.Before(s.due) {
+		return
+	}
+	if !isSame {
+		*s = starts{runtime: p.hops[0]}
+	}
+	s.due = p.moment.Add(againAfter)
+	mounts, err := p.Table.Mounts(ctx, s.runtime.PID)
+	p.unread.Add(directoriesOfStarts, err)
+	dirs := []string{namespaces}
+	for _, m := range mounts {
+		dirs = append(dirs, startDirOf(m.Point, listed))
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		isKnown := slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path == dir })
+		on, _ := proc.MountOf(mounts, dir)
+		if on.Type == "tmpfs" && !isKnown && len(s.dirs) < maxStartDirs {
+			s.dirs = append(s.dirs, &startDir{path: dir})
+		}
+	}
+}
+
+// startDirOf returns the directory of starts that a mount lies in, "" for none.
+func startDirOf(place string, listed map[string]*cri.Entry) string {
+	for len(place) > 1 {
+		dir := path.Dir(place)
+		if listed[path.Base(place)] != nil {
+			return dir
+		}
+		place = dir
+	}
+	return ""
+}
+
+// lookAtStarts returns a directory in which an entry has come and gone, "" for none, and whether one has come anywhere
+// and is there.
+func (p *pass) lookAtStarts() (where string, isUnderWay bool) {
+	root := proc.Path(p.Table.ProcFS, p.started.runtime.PID, "root")
+	for _, d := range p.started.dirs {
+		seen, err := d.look(root)
+		p.unread.Add(directoriesOfStarts, err)
+		switch seen {
+		case cameAndWent:
+			where = d.path
+		case entryCame:
+			isUnderWay = true
+		}
+	}
+	return where, isUnderWay
+}
+
+// hasNew reports whether an entry is listed that was not before.
+func hasNew(listed, before map[string]*cri.Entry) bool {
+	for id := range listed {
+		if before[id] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// note notes a failed start.
+func (s *starts) note(moment time.Time, where string) {
+	if s.last.IsZero() {
+		s.since = moment
+	}
+	if moment.Sub(s.last) < podRetry {
+		s.failed++
+	}
+	s.last = moment
+	s.where = where
+}
+
+// change is the difference between two looks at a directory.
+type change int
+
+const (
+	otherChange change = iota // none, or entries have gone
+	entryCame
+	cameAndWent
+)
+
+// look compares the directory with its last look: it has been written since, and its entries are the same, if one has come
+// and gone.
+func (d *startDir) look(root string) (change, error) {
+	info, err := os.Stat(root + d.path)
+	if err != nil || info.ModTime().Equal(d.changed) {
+		return otherChange, err
+	}
+	names, err := proc.Names(root+d.path, maxStarts)
+	if err != nil {
+		return otherChange, err
+	}
+	before := *d
+	d.changed = info.ModTime()
+	d.names = names
+	isNew := func(name string) bool {
+		_, known := slices.BinarySearch(before.names, name)
+		return !known
+	}
+	switch {
+	case before.changed.IsZero():
+		return otherChange, nil
+	case slices.Equal(names, before.names):
+		return cameAndWent, nil
+	case slices.ContainsFunc(names, isNew):
+		return entryCame, nil
+	}
+	return otherChange, nil
+}
+
+// startsFinding returns the finding that starts fail, none while they do not.
+func (p *pass) startsFinding() []facts.Finding {
+	s := &p.started
+	runtime, err := p.Table.Alive(s.runtime.PID)
+	if s.failed < failedStarts || err != nil {
+		return nil
+	}
+	link := facts.Link{
+		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, State: facts.LinkFailing, Since: s.since,
+		Evidence: fmt.Sprintf("starts nothing: an entry comes and goes in %s within seconds, again and again, and no new pod or container is listed", s.where),
+	}
+	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
+	return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
+}
