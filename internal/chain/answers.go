@@ -23,6 +23,10 @@ func (f *waiting) answers(ctx context.Context) {
 		f.requestsOf(ctx)
 		return
 	}
+	if f.symptom.Starts && f.pid == f.symptom.Process {
+		f.serversOfStarts(ctx)
+		return
+	}
 	if f.kindOf(ctx, f.last.threads[f.pid].Process) != facts.KindHelper {
 		return
 	}
@@ -42,6 +46,37 @@ func (f *waiting) answers(ctx context.Context) {
 			key: remote[0], state: facts.LinkPeer,
 			evidence: "waits for nothing else, and has a connection to " + remote[0] + ", on another node",
 		})
+	}
+}
+
+// maxServers bounds the servers of a runtime that are looked at.
+const maxServers = 4
+
+// serversOfStarts adds the server, as a snapshotter, for whose answer a runtime waits that does not end the starts of pods:
+// one that stands still. Of another one, which may have read the request, that cannot be seen.
+func (f *waiting) serversOfStarts(ctx context.Context) {
+	names, _ := f.requests()
+	servers := map[int]string{} // the names of their sockets
+	_, err := proc.Holders(ctx, f.procfs, func(pid, _ int, leads string) bool {
+		if names[leads] != "" && pid != 1 && pid != f.pid {
+			servers[pid] = names[leads]
+		}
+		return false
+	})
+	f.unseenIf("the descriptors of other processes", err)
+	all := f.processes(ctx)
+	maps.DeleteFunc(servers, func(pid int, _ string) bool { return f.isShim(ctx, all.ByPID[pid]) })
+	var texts []string
+	pids := slices.Sorted(maps.Keys(servers))
+	for _, pid := range pids[:min(len(pids), maxServers)] {
+		if f.standsStill(ctx, pid) {
+			f.add(wait{state: facts.LinkPeer, next: pid, evidence: "does not end the starts of pods, and is a client of socket " + servers[pid]})
+			return
+		}
+		texts = append(texts, fmt.Sprintf("pid %d (%s) at socket %s", pid, all.ByPID[pid].Comm, servers[pid]))
+	}
+	if len(texts) > 0 {
+		f.add(unclear(f.asleepText(), "whether a request is unanswered cannot be seen of %s", strings.Join(texts, ", ")))
 	}
 }
 

@@ -1,9 +1,12 @@
 package chain
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -45,6 +48,39 @@ func TestRequestsOfDaemon(t *testing.T) {
 			}
 			if found != tt.want {
 				t.Errorf("%+v", f.found)
+			}
+		})
+	}
+}
+
+// TestServersOfStarts: a server that stands still is named where starts of pods do not end; another one as one of which it
+// cannot be seen.
+func TestServersOfStarts(t *testing.T) {
+	evidencetest.NeedUnixDiag(t, proc.EachSocket(t.Context(), 1<<proc.Listening, func(proc.Socket) {}))
+	for name, isStopped := range map[string]bool{"a server that is stopped": true, "a server that sleeps": false} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.Listen("unix", evidencetest.SocketPath(t))
+			must.Do(t, err)
+			t.Cleanup(func() { _ = listener.Close() })
+			evidencetest.Connect(t, listener.Addr().String(), 1)
+			server := keeperOf(t, listener.(*net.UnixListener), 1)
+			if isStopped {
+				must.Do(t, syscall.Kill(server, syscall.SIGSTOP))
+			}
+			e := New(proc.NewTable("/proc"), "/sys", nil)
+			e.symptom.Process = os.Getpid()
+			e.symptom.Starts = true
+			f := &waiting{Explorer: e, pid: os.Getpid()}
+			f.first.sockets = f.connections(t.Context())
+			f.last.sockets = f.connections(t.Context())
+			f.answers(t.Context())
+			if len(f.found) != 1 {
+				t.Fatalf("%+v", f.found)
+			}
+			isNamed := f.found[0].next == server && f.found[0].unknown == ""
+			isMentioned := f.found[0].next == 0 && strings.Contains(f.found[0].unknown, fmt.Sprintf("pid %d (sleep) at socket %s", server, listener.Addr()))
+			if isNamed != isStopped || isMentioned == isStopped {
+				t.Errorf("%+v", f.found[0])
 			}
 		})
 	}

@@ -42,7 +42,11 @@ func (e *Explorer) Explore(ctx context.Context, s Symptom) facts.Chain {
 	}
 	e.symptom = s
 	if s.Process != 0 {
-		return e.Process(ctx, s.Process)
+		c := e.Process(ctx, s.Process)
+		if s.Starts && len(c.Links) == 1 && c.Unknown == "" {
+			c.Links = nil // that the runtime sleeps explains nothing
+		}
+		return c
 	}
 	e.noteOpened()
 	e.probeTargets(ctx)

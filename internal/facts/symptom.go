@@ -13,6 +13,7 @@ type Symptom struct {
 	UID           string // the pod of an inspection
 	Suspected     bool   // the call does not count as hanging yet
 	Process       int    // the process that the primary reason is about, 0 for a call
+	Starts        bool   // it is a runtime that does not end the starts of pods
 }
 
 // IsList reports whether the symptom is a list.

@@ -33,6 +33,10 @@ func Subject(f *facts.Facts, reason string) (pid int) {
 	case RuntimeFrozen, RuntimeMemoryLimited, RuntimeStarved, RuntimeThrottled, RuntimeStorageLocked, RuntimeStorageStall,
 		RuntimeThreadStuck, AcceptFDExhausted, AcceptStalled:
 		return e.Process.LivePID()
+	case PodStartsFailing:
+		if startsTimeOut(e.Kubelet) {
+			return e.Process.LivePID()
+		}
 	case RuntimeSocketTakenOver:
 		return cmp.Or(e.Listener, &facts.Listener{}).PID
 	case ShimStuck:

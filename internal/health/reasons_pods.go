@@ -171,6 +171,12 @@ func (s *signals) startsFail(c *facts.StartCalls, several bool) bool {
 	return c != nil && c.Errors >= startErrors && s.age(c.LastError) <= startRetried && (several || c.Longest >= startSlow)
 }
 
+// startsTimeOut reports whether calls that start pods run into their deadlines.
+func startsTimeOut(k *facts.Kubelet) bool {
+	isSlow := func(c *facts.StartCalls) bool { return c != nil && c.Longest >= startSlow }
+	return k != nil && (isSlow(k.Sandboxes) || isSlow(k.Containers))
+}
+
 func (s *signals) startsText(operation string, c *facts.StartCalls) string {
 	text := fmt.Sprintf("%s: %d calls of the kubelet failed and none succeeded for %s", operation, c.Errors, s.ago(c.Since))
 	if c.Longest >= startSlow {

@@ -24,7 +24,7 @@ func FindSymptom(f *facts.Facts, v *facts.Verdict, moment time.Time, last facts.
 		return found, true
 	}
 	if pid := Subject(f.At(v.Hop), v.Reason); pid != 0 {
-		return facts.Symptom{Process: pid, Since: v.Active[0].Since}, true
+		return facts.Symptom{Process: pid, Since: v.Active[0].Since, Starts: v.Reason == PodStartsFailing}, true
 	}
 	found = s.suspectedCall()
 	return found, found.Operation != ""

@@ -26,6 +26,7 @@ func TestFindSymptom(t *testing.T) {
 	for name, tt := range map[string]struct {
 		relist facts.Relist
 		status facts.Status
+		starts time.Duration // a call of the kubelet for a sandbox that failed, 0 for none
 		v      facts.Verdict
 		last   facts.Symptom
 		want   facts.Symptom
@@ -72,9 +73,17 @@ func TestFindSymptom(t *testing.T) {
 			last: facts.Symptom{Operation: opStatus, Since: ago(20), Called: ago(7)},
 			want: facts.Symptom{Operation: opStatus, Since: ago(20), Called: ago(7)},
 		},
+		"starts run into their deadlines": {
+			starts: startSlow, v: active(PodStartsFailing), want: facts.Symptom{Process: 7, Since: ago(10), Starts: true},
+		},
+		"starts fail at once":                       {starts: time.Second, v: active(PodStartsFailing)},
 		"Status says that the runtime is not ready": {v: active(RuntimeNotReady)},
 	} {
 		f := facts.Facts{Relist: tt.relist, Status: tt.status}
+		f.Evidence.Process = &facts.Process{PID: 7, Alive: true}
+		if tt.starts != 0 {
+			f.Evidence.Kubelet = &facts.Kubelet{Sandboxes: &facts.StartCalls{Longest: tt.starts}}
+		}
 		got, ok := FindSymptom(&f, &tt.v, now, tt.last)
 		if got != tt.want || ok != (tt.want != facts.Symptom{}) {
 			t.Errorf("%s: got %+v, %t\nwant %+v", name, got, ok, tt.want)
