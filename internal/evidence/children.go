@@ -37,7 +37,8 @@ type childrenSource struct {
 
 	up      func() time.Duration
 	tree    proc.CgroupTree
-	members *family.Members
+	family  *family.Shims
+	members *family.Members // for helpers
 	since   bounded.Since[stuckShim]
 	stuck   map[stuckShim]time.Time // of the last sample, since when
 	current int                     // index of the shim whose threads are read
@@ -164,17 +165,19 @@ func (c *childrenSource) alive(all []proc.Process) []proc.Process {
 
 // findFamily finds the runtime's shims and helpers.
 func (c *childrenSource) findFamily(ctx context.Context) {
-	c.familyUnread = proc.Unread{}
 	runtime := c.all.ByPID[c.runtime]
 	runtime.PID = c.runtime
-	c.shims = c.members.Shims(ctx, c.all, c.runtime, c.sockets(), c.noteIdentity)
+	found := c.family.In(ctx, c.all, c.runtime, c.sockets())
+	c.familyUnread = proc.Unread{}
+	maps.Copy(c.familyUnread, found.Unread)
+	c.shims = slices.Clone(found.Shims)
 	c.helpers = nil
 	parents := append(slices.Clone(c.shims), runtime)
 	for i := 0; i < len(parents); i++ { // a helper has helpers
 		parent := parents[i]
 		for _, s := range c.all.Children(parent.PID) {
 			answer := c.members.Helper(ctx, s, s, parent)
-			c.noteIdentity(answer.Err)
+			c.familyUnread.Add(family.UnreadShims, answer.Err)
 			if answer.Proven() {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
@@ -182,9 +185,6 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 		}
 	}
 }
-
-// noteIdentity notes that the proof of a shim or helper could not be read.
-func (c *childrenSource) noteIdentity(err error) { c.familyUnread.Add("identities of shims", err) }
 
 // stuckShim is a shim or conmon and how it is stuck: T, F, or D and S with the thread that is.
 type stuckShim struct {

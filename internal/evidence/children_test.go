@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/evidencetest"
@@ -25,8 +26,10 @@ import (
 const fixtureUp = 200 * time.Second
 
 func childrenOf(procfs, sysfs string, pid int) *childrenSource {
+	table := proc.NewTable(procfs)
 	c := &childrenSource{
-		hop:     &hop{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), process: processWith(proc.Process{PID: 0})},
+		hop:     &hop{procfs: procfs, sysfs: sysfs, table: table, process: processWith(proc.Process{PID: 0})},
+		family:  family.NewShims(table),
 		sockets: namesOf(""), changes: func() uint64 { return 0 },
 	}
 	newChildren(c)

@@ -32,8 +32,9 @@ type Options struct {
 type Registry struct {
 	*Sampler
 	Table *proc.Table // of the node's processes
-	hops  []*hop      // the runtime, and those that its calls pass through after it
-	parts []Source    // of the runtime and of the node
+	Shims *family.Shims
+	hops  []*hop   // the runtime, and those that its calls pass through after it
+	parts []Source // of the runtime and of the node
 
 	kubelet *Watch[facts.KubeletProcess]
 }
@@ -41,6 +42,7 @@ type Registry struct {
 // NewRegistry returns the sources.
 func NewRegistry(o Options) *Registry {
 	r := &Registry{Table: proc.NewTable(o.ProcFS)}
+	r.Shims = family.NewShims(r.Table)
 	runtime := r.newHop(o, "", o.Dialer, o.Dialer.opts.Path)
 	runtime.dialed = o.Dialed
 	d := &docker{table: r.Table, runtime: runtime, otherwise: o.DockerSocket}
@@ -55,6 +57,7 @@ func NewRegistry(o Options) *Registry {
 	r.parts = append(slices.Clone(runtime.sources),
 		newChildren(&childrenSource{
 			hop:     runtime,
+			family:  r.Shims,
 			changes: o.Changes,
 			sockets: r.Sockets,
 		}),

@@ -1,6 +1,7 @@
 package family
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -167,4 +168,51 @@ func TestBelongsDenied(t *testing.T) {
 			t.Errorf("%s: %+v", name, answer)
 		}
 	}
+}
+
+// TestShimsOnce: the shims in one table of processes are searched for once, and again in another one, of another runtime
+// and at other sockets. A reader that ends while another search hangs has none.
+func TestShimsOnce(t *testing.T) {
+	root := t.TempDir()
+	const socket = "/run/containerd/containerd.sock"
+	evidencetest.WriteTree(t, root, map[string]string{
+		"1/stat":     evidencetest.StatLine(1, "systemd", 'S', 0, 1),
+		"10/stat":    evidencetest.StatLine(10, "containerd", 'S', 1, 1),
+		"11/stat":    evidencetest.StatLine(11, "containerd", 'S', 1, 1),
+		"20/stat":    evidencetest.StatLine(20, "containerd-shim", 'S', 1, 1),
+		"20/cmdline": "containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-address\x00" + socket + "\x00",
+	})
+	hidden := filepath.Join(root, "20/cmdline")
+	must.Do(t, os.Rename(hidden, hidden+".kept"))
+	must.Do(t, os.Symlink("cmdline", hidden)) // a loop cannot be read, by root either
+	table := proc.NewTable(root)
+	all, err := table.Processes(t.Context(), 0)
+	must.Do(t, err)
+	s := NewShims(table)
+	unread := s.In(t.Context(), all, 10, []string{socket}).Unread
+	check.Equal(t, len(unread), 1, "parts that the first search could not read")
+	must.Do(t, os.Remove(hidden))
+	must.Do(t, os.Rename(hidden+".kept", hidden))
+	newer, err := table.Processes(t.Context(), 0)
+	must.Do(t, err)
+	for _, tt := range []struct {
+		name    string
+		all     *proc.Processes
+		runtime int
+		socket  string
+		found   int
+	}{
+		{name: "the same", all: all, runtime: 10, socket: socket},
+		{name: "another table", all: newer, runtime: 10, socket: socket, found: 1},
+		{name: "another runtime", all: newer, runtime: 11, socket: socket, found: 1},
+		{name: "another socket", all: newer, runtime: 11, socket: "/run/other.sock"},
+	} {
+		got := s.In(t.Context(), tt.all, tt.runtime, []string{tt.socket})
+		check.Equal(t, len(got.Shims), tt.found, "%s: shims", tt.name)
+		check.Equal(t, len(got.Unread) > 0, tt.all == all, "%s: as it was read, %v", tt.name, got.Unread)
+	}
+	s.finding <- struct{}{}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	check.Equal(t, s.In(ended, newer, 11, []string{socket}).Unread[UnreadShims], string(proc.Late), "while another search hangs")
 }

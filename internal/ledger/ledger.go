@@ -49,7 +49,6 @@ const (
 	tcpSockets           = "TCP sockets"
 	descriptorsOfRuntime = "descriptors"
 	descriptorsOfShims   = "descriptors of shims"
-	identitiesOfShims    = "identities of shims"
 	clientsOfListeners   = "clients of listeners"
 	holdersOfPipes       = "holders of pipes"
 	holdersOfSockets     = "holders of sockets"
@@ -61,6 +60,7 @@ const (
 // Options are what the ledger needs to know of the daemon.
 type Options struct {
 	Table *proc.Table
+	Shims *family.Shims // in tables of processes of Table
 	SysFS string
 	// PIDs returns the runtime's process, and those of the hops behind it; 0 for an unknown one.
 	PIDs func() []int
@@ -90,11 +90,6 @@ type Ledger struct {
 	owed    map[identity]*obligation
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
-	// shims are the shims and conmons of the runtime shimsOf in the table of processes family.
-	shims       map[int]proc.Process
-	shimsOf     int
-	shimsUnread proc.Unread // by the search for these
-	family      *proc.Processes
 	// ofHops are the descriptors of the runtime and the hops behind it, as the last pass had them, opened these and those
 	// of the shims, as of the last look for an owner.
 	ofHops map[proc.ID]descriptors
@@ -159,18 +154,24 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
 	l.publishAges(p)
-	return Result{Findings: p.findings(ctx), Next: l.next(), Unread: l.unread.Drain()}
+	return Result{Findings: p.findings(ctx), Next: p.next(), Unread: l.unread.Drain()}
 }
 
 // next is how long to wait until the next pass.
-func (l *Ledger) next() time.Duration {
-	if l.isUrgent() || len(l.dropped) > 0 {
+func (p *pass) next() time.Duration {
+	if p.isUrgent() || len(p.dropped) > 0 {
 		return owedInterval
 	}
-	if !l.started.last.IsZero() {
-		return SuspectInterval
+	wait := Interval
+	if !p.started.last.IsZero() {
+		wait = SuspectInterval
 	}
-	return Interval
+	for _, o := range p.owed {
+		if o.kind == lostPod && p.age(o) < idleLimit { // it is named then
+			wait = min(wait, max(idleLimit-p.age(o), soon))
+		}
+	}
+	return wait
 }
 
 // isUrgent reports whether something is owed to the runtime. Data that is merely unread at the moment
@@ -229,7 +230,9 @@ type pass struct {
 	hops   []proc.ID // those of them that have not just ended
 	// serving are the sockets at which they answer calls.
 	serving []string
-	seen    map[identity]bool
+	// shims are the shims and conmons of the runtime by their pids, in the process table of the pass.
+	shims map[int]proc.Process
+	seen  map[identity]bool
 }
 
 // readProcesses returns the processes of the node, nil where they cannot be read.

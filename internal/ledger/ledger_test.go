@@ -46,8 +46,9 @@ func shimOf(socket string) []string {
 // optionsOf are those of a ledger of a node whose runtime lists nothing.
 func optionsOf(t *testing.T, root string, now *time.Time) Options {
 	t.Helper()
+	table := proc.NewTable(root)
 	return Options{
-		Table: proc.NewTable(root), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
+		Table: table, Shims: family.NewShims(table), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
 		Sockets:  func() []string { return []string{socket} },
 		Listed:   func() map[string]*cri.Entry { return nil },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
@@ -283,7 +284,7 @@ func TestLost(t *testing.T) {
 				l.Pass(t.Context())
 				must.Do(t, os.Rename(shim+".new", shim))
 				l.Table = proc.NewTable(root) // the process table is read by the system's clock
-				l.members = family.NewMembers(l.Table)
+				l.Shims = family.NewShims(l.Table)
 			}
 			if tt.state != 0 {
 				write(t, root, process{pid: 20, parent: 1, comm: "containerd-shim", state: tt.state, arguments: shimOf(socket)})
@@ -291,6 +292,12 @@ func TestLost(t *testing.T) {
 			l.Pass(t.Context())
 			if tt.ends {
 				must.Do(t, os.RemoveAll(shim))
+			}
+			if tt.want && !tt.restarts {
+				now = now.Add(idleLimit - time.Second)
+				if next := l.Pass(t.Context()).Next; next > owedInterval {
+					t.Errorf("the next pass is after %s, a second before the limit", next)
+				}
 			}
 			if tt.restarts {
 				now = now.Add(limit)
@@ -521,8 +528,8 @@ func TestUnread(t *testing.T) {
 	dying := process{pid: 30, parent: 20, comm: "app", state: 'D', pending: "0000000000000100"}
 	for _, tt := range []struct{ path, part string }{
 		{path: "10/fd", part: descriptorsOfRuntime},
-		{path: "20/status", part: identitiesOfShims},
-		{path: "20/cmdline", part: identitiesOfShims},
+		{path: "20/status", part: family.UnreadShims},
+		{path: "20/cmdline", part: family.UnreadShims},
 		{path: "30/status", part: pendingSignals},
 	} {
 		t.Run(tt.path, func(t *testing.T) {
@@ -543,7 +550,7 @@ func TestUnread(t *testing.T) {
 			must.Do(t, os.Rename(path+".kept", path))
 			now = now.Add(time.Hour)
 			l.Table = proc.NewTable(root) // the process table is read by the system's clock
-			l.members = family.NewMembers(l.Table)
+			l.Shims = family.NewShims(l.Table)
 			_, said = l.Pass(t.Context()).Unread[tt.part]
 			check.Equal(t, said, false, "%q is said once it can be read", tt.part)
 		})
@@ -552,8 +559,9 @@ func TestUnread(t *testing.T) {
 
 // BenchmarkPass is the cost of a pass while nothing is owed, with this process as the runtime.
 func BenchmarkPass(b *testing.B) {
+	table := proc.NewTable("/proc")
 	l := New(Options{
-		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
+		Table: table, Shims: family.NewShims(table), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
 		Listed: func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
 		Suspects: func() bool { return false }, TakeDropped: func() []*cri.Entry { return nil },
 	})

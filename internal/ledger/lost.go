@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,15 +15,14 @@ import (
 
 // lost notes the shims that live on while the runtime no longer lists their pod or container as
 // running, as after a start without the directory of its state.
-func (p *pass) lost(ctx context.Context, all *proc.Processes) {
+func (p *pass) lost(all *proc.Processes) {
 	for _, entry := range p.TakeDropped() {
 		p.dropped[entry.ID] = entry
 		p.droppedAt = p.moment
 	}
-	shims := p.shimsIn(ctx, all)
 	listed := p.Listed()
-	if len(shims) > 0 && listed != nil {
-		p.unlisted(shims, listed)
+	if len(p.shims) > 0 && listed != nil {
+		p.unlisted(listed)
 	}
 	if all.At.After(p.droppedAt) { // the shims of all that was dropped were in the table
 		clear(p.dropped)
@@ -32,7 +30,7 @@ func (p *pass) lost(ctx context.Context, all *proc.Processes) {
 }
 
 // unlisted notes the shims of which nothing runs by the lists.
-func (p *pass) unlisted(shims map[int]proc.Process, listed map[string]*cri.Entry) {
+func (p *pass) unlisted(listed map[string]*cri.Entry) {
 	running := map[string]bool{}
 	for _, e := range listed {
 		if e.State != cri.StateExited {
@@ -41,7 +39,7 @@ func (p *pass) unlisted(shims map[int]proc.Process, listed map[string]*cri.Entry
 		}
 	}
 	served := map[proc.ID]*cri.Entry{}
-	for _, shim := range shims {
+	for _, shim := range p.shims {
 		id := p.servedID(shim)
 		entry := cmp.Or(listed[id], p.served[shim.ID()], p.dropped[id])
 		if !running[id] {
@@ -55,7 +53,7 @@ func (p *pass) unlisted(shims map[int]proc.Process, listed map[string]*cri.Entry
 }
 
 // servedID returns the id of what a shim serves. Only a new shim's arguments are read: those of the
-// others are proved with each new table of processes (shimsIn).
+// others are proved with each new table of processes (family.Shims).
 func (p *pass) servedID(shim proc.Process) string {
 	entry := p.served[shim.ID()]
 	if entry != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -104,7 +105,7 @@ func (p *pass) resolvePipe(ctx context.Context, o *obligation, all *proc.Process
 	for _, pid := range writers {
 		writer := all.ByPID[pid]
 		shim := p.members.Shim(ctx, writer, p.pids[0]) // also of another runtime
-		p.unread.Add(identitiesOfShims, shim.Err)
+		p.unread.Add(family.UnreadShims, shim.Err)
 		switch {
 		case slices.Contains(p.pids, pid) || pid == 1 || shim.Proven():
 			p.settle(o)

@@ -17,9 +17,21 @@ func (p *pass) processes(ctx context.Context) {
 	if all == nil {
 		return
 	}
-	p.lost(ctx, all)
-	p.killed(ctx, all)
-	p.unreaped(ctx, all)
+	p.shims = p.shimsIn(ctx, all)
+	p.lost(all)
+	p.killed(all)
+	p.unreaped(all)
+}
+
+// shimsIn returns the shims and conmons of the runtime by their pids.
+func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Process {
+	found := p.Shims.In(ctx, all, p.pids[0], p.serving)
+	maps.Copy(p.unread, found.Unread)
+	shims := map[int]proc.Process{}
+	for _, shim := range found.Shims {
+		shims[shim.PID] = shim
+	}
+	return shims
 }
 
 // tableAge is how old the process table may be.
@@ -32,12 +44,12 @@ func (p *pass) tableAge() time.Duration {
 
 // killed notes the killed processes of shims that do not end: they wait in the kernel or for a tracer, or their
 // PID namespace has a member that waits in the kernel.
-func (p *pass) killed(ctx context.Context, all *proc.Processes) {
+func (p *pass) killed(all *proc.Processes) {
 	for _, candidate := range all.ByPID {
 		if !candidate.Exiting && !mayNotEnd(candidate) {
 			continue
 		}
-		shim := p.ownerOf(ctx, all, candidate)
+		shim := p.ownerOf(all, candidate)
 		if shim == 0 {
 			continue
 		}
@@ -59,10 +71,9 @@ func mayNotEnd(process proc.Process) bool { return process.State == 'D' || proce
 
 // unreaped notes the processes of shims that have ended and that a tracer has not reaped: the shim learns of the
 // end afterwards.
-func (p *pass) unreaped(ctx context.Context, all *proc.Processes) {
-	shims := p.shimsIn(ctx, all)
+func (p *pass) unreaped(all *proc.Processes) {
 	for _, zombie := range all.Zombies {
-		_, isOfShim := shims[zombie.PPID]
+		_, isOfShim := p.shims[zombie.PPID]
 		if !isOfShim {
 			continue
 		}
@@ -83,30 +94,13 @@ func (p *pass) unreaped(ctx context.Context, all *proc.Processes) {
 }
 
 // ownerOf returns the shim that a process descends from, 0 for none.
-func (p *pass) ownerOf(ctx context.Context, all *proc.Processes, process proc.Process) int {
-	shims := p.shimsIn(ctx, all)
+func (p *pass) ownerOf(all *proc.Processes, process proc.Process) int {
 	for _, pid := range all.Ancestors(process.PPID) {
-		if _, ok := shims[pid]; ok {
+		if _, ok := p.shims[pid]; ok {
 			return pid
 		}
 	}
 	return 0
-}
-
-// shimsIn returns the shims and conmons of the runtime.
-func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Process {
-	if p.family != all || p.shimsOf != p.pids[0] {
-		p.family = all
-		p.shimsOf = p.pids[0]
-		p.shimsUnread = proc.Unread{}
-		p.shims = map[int]proc.Process{}
-		note := func(err error) { p.shimsUnread.Add(identitiesOfShims, err) }
-		for _, shim := range p.members.Shims(ctx, all, p.pids[0], p.serving, note) {
-			p.shims[shim.PID] = shim
-		}
-	}
-	maps.Copy(p.unread, p.shimsUnread)
-	return p.shims
 }
 
 // isDying reports whether a process is ending, or has a SIGKILL that it does not get to.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/ledger"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/lab"
@@ -108,8 +109,9 @@ type book struct {
 }
 
 func (b *book) ledger() *ledger.Ledger {
+	table := proc.NewTable("/proc")
 	return ledger.New(ledger.Options{
-		Table: proc.NewTable("/proc"), SysFS: "/sys", PIDs: func() []int { return []int{b.pid} },
+		Table: table, Shims: family.NewShims(table), SysFS: "/sys", PIDs: func() []int { return []int{b.pid} },
 		Sockets: func() []string { return b.sockets },
 		Listed:  func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
 		TakeDropped: func() []*cri.Entry { return nil },
