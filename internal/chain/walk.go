@@ -125,9 +125,13 @@ func (e *Explorer) step(ctx context.Context, c *facts.Chain, p proc.Process, fir
 	return found
 }
 
-// linkOf returns the link of a process. A shim has the id that it serves, and its pod.
+// linkOf returns the link of a process. A shim has the id that it serves, and its pod. A helper has its start: on a busy
+// node its state changes from one look to the next.
 func (e *Explorer) linkOf(ctx context.Context, p proc.Process) facts.Link {
 	l := facts.Link{Kind: e.kindOf(ctx, p), Name: p.Comm, PID: p.PID}
+	if l.Kind == facts.KindHelper {
+		l.Since = proc.StartedAt(time.Now(), proc.Uptime(), p.Start)
+	}
 	if l.Kind == facts.KindShim {
 		l.RuntimeID = family.ShimID(p, e.table.Args(p.ID()))
 		if e.symptom.Pod != nil && l.RuntimeID != "" {

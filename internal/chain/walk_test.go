@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
@@ -60,14 +61,34 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
-// TestSince: a link keeps since when it has been so while it stays so.
+// TestSince: a link keeps since when it has been so while it stays so. A helper has its start, in any state.
 func TestSince(t *testing.T) {
-	root := procTree(t, map[int]byte{10: 'T'})
-	w := New(proc.NewTable(root), t.TempDir(), nil)
-	first := w.Process(t.Context(), 10)
-	again := w.Process(t.Context(), 10)
-	if len(first.Links) != 1 || len(again.Links) != 1 || first.Links[0].State != facts.LinkStopped || !again.Links[0].Since.Equal(first.Links[0].Since) {
-		t.Errorf("%+v, then %+v", first, again)
+	for name, tt := range map[string]struct {
+		parent int
+		then   byte
+		keeps  bool
+	}{
+		"a process that stays stopped": {parent: 1, then: 'T', keeps: true},
+		"a process that is continued":  {parent: 1, then: 'S'},
+		"a helper that is continued":   {parent: 10, then: 'S', keeps: true},
+	} {
+		root := procTree(t, map[int]byte{10: 'S', 12: 'T'})
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		write := func(state byte) {
+			line := evidencetest.StatLine(12, "plugin", state, tt.parent, 100)
+			evidencetest.WriteTree(t, root, map[string]string{"12/stat": line, "12/task/12/stat": line})
+		}
+		e := New(proc.NewTable(root), sysfs, nil)
+		e.symptom.RuntimePID = 10
+		write('T')
+		first := e.Process(t.Context(), 12).Links[0]
+		changed := time.Now()
+		write(tt.then)
+		second := e.Process(t.Context(), 12).Links[0]
+		if first.State != facts.LinkStopped || !first.Since.Before(changed) || second.Since.Before(changed) != tt.keeps {
+			t.Errorf("%s: %+v, then %+v", name, first, second)
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func (f *chainFollower) confirm() {
 func (f *chainFollower) noteStates(c *facts.Chain) {
 	f.settled = settledRound{}
 	culprit := c.Culprit()
-	if culprit == nil || c.At.Sub(culprit.Since) < settledAfter {
+	if culprit == nil || c.At.Sub(facts.Later(culprit.Since, f.symptom.Since)) < settledAfter {
 		return
 	}
 	f.settled = settledRound{made: c.At, symptom: f.symptom}
@@ -190,7 +190,7 @@ func (d *Daemon) symptomLasts(symptom *facts.Symptom) bool {
 	case symptom.IsList():
 		s := d.loop.Snapshot()
 		return s.Relist.PhaseStart.Equal(symptom.Called) || s.Beside.PhaseStart.Equal(symptom.Called)
-	case symptom.Suspected:
+	case symptom.Suspected && symptom.UID != "":
 		return d.inspecting(symptom.UID, symptom.Called)
 	}
 	return true

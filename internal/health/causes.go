@@ -15,7 +15,8 @@ func (s *signals) validChain() *facts.Chain {
 		return nil
 	}
 	call := c.First()
-	if call.IsList() && s.hungSince.IsZero() || call.IsInspection() && !s.inspectionsHang {
+	isStatus := call.Kind == facts.KindCall && call.Name == opStatus
+	if call.IsList() && s.hungSince.IsZero() || call.IsInspection() && !s.inspectionsHang || isStatus && s.status == statusOK {
 		return nil
 	}
 	return c
@@ -187,11 +188,10 @@ func linkText(l *facts.Link) string {
 }
 
 // chainOf returns the wait chain where it is about a reason: one of a process may be about the previous reason.
-// hop is the socket of the reason's hop.
-func (s *signals) chainOf(id, hop string) *facts.Chain {
+// hop is the socket of the reason's hop, found the finding there that proves it.
+func (s *signals) chainOf(id, hop string, found *facts.Finding) *facts.Chain {
 	c := s.chain
 	isAbout := c.First().Kind == facts.KindCall || c.First().PID == Subject(s.f.At(hop), id)
-	found := s.finding(id)
 	switch {
 	case found != nil && (c == nil || !isAbout || s.chainCause != id):
 		return &found.Chain
@@ -226,22 +226,20 @@ func explains(c *facts.Chain, id string) bool {
 	return c.Link(facts.KindMount) != nil && id == symptomOfCall(c.First())
 }
 
-// finding returns the oldest finding of the ledger that proves a reason, nil for none.
+// finding returns what proves a reason without a call that hangs: the kernel's kills, or the oldest finding of the ledger,
+// which is about the runtime alone; nil for none.
 func (s *signals) finding(id string) *facts.Finding {
-	if s.hop != nil {
-		return nil
+	if id == RuntimeMemoryLimited {
+		return s.killFinding()
 	}
 	all := s.f.Evidence.Findings
 	i := slices.IndexFunc(all, func(f facts.Finding) bool {
 		return f.Reason == id && s.age(f.Chain.At) <= findingValid
 	})
-	switch {
-	case i >= 0:
-		return &all[i]
-	case id == RuntimeMemoryLimited:
-		return s.killFinding()
+	if s.hop != nil || i < 0 {
+		return nil
 	}
-	return nil
+	return &all[i]
 }
 
 // findingEvidence is the chain of the finding that proves a reason, from the culprit on, else nil.

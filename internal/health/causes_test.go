@@ -88,7 +88,7 @@ func (s suspicion) answered(f *facts.Facts) {
 	f.Probe = facts.Probe{At: t0.Add(-100 * time.Millisecond), OK: s.probe}
 }
 
-// TestChainBeforeTheHang: a list or an inspection is suspected before it counts as hanging, while
+// TestChainBeforeTheHang: a list, an inspection or a Status is suspected before it counts as hanging, while
 // Version is answered; the chain that was found meanwhile counts from the hang on.
 func TestChainBeforeTheHang(t *testing.T) {
 	shim := facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkStopped, Evidence: "stopped"}
@@ -117,6 +117,13 @@ func TestChainBeforeTheHang(t *testing.T) {
 		f.Calls = answeredCalls()
 		f.Calls["container_status"] = facts.Call{LastOK: start, LastOKDuration: tt.usual}
 		check(tt, f, "container_status", start)
+	}
+	for _, tt := range append(suspicions, suspicion{unanswered: 2100 * time.Millisecond, suspected: true, hang: true}) {
+		f, start := healthyFacts(t0), t0.Add(-tt.unanswered)
+		f.Status.InFlightSince = start
+		f.Calls = answeredCalls()
+		f.Calls[opStatus] = facts.Call{LastOK: start, LastOKDuration: tt.usual}
+		check(tt, f, opStatus, start)
 	}
 }
 

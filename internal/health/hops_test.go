@@ -73,6 +73,9 @@ func TestHops(t *testing.T) {
 			blocked("mem_cgroup_handle_over_high")(h)
 			h.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/", Usage: 99, Max: 100}}
 		}},
+		{"a process is killed for memory", RuntimeMemoryLimited, facts.SeverityWarning, func(h *facts.Hop) {
+			h.Cgroup.MemoryLimits = []facts.MemoryLimit{{Path: "/k", Max: 100, OOMKills: 2, OOMKilledAt: t0.Add(-5 * time.Second)}}
+		}},
 		{"tasks limit", KernelLimitReached, facts.SeverityWarning, func(h *facts.Hop) { h.Cgroup.PIDs, h.Cgroup.PIDsMax = 100, 100 }},
 		{"a lock while it starts", RuntimeStorageLocked, facts.SeverityCritical, func(h *facts.Hop) {
 			hopFails(h, facts.StageConnect, facts.CauseRefused, 2*time.Second)
@@ -130,6 +133,10 @@ func TestHops(t *testing.T) {
 			}
 			if e := strings.Join(v.Active[0].Evidence, "; "); h.Process == nil && (len(v.Active) > 1 || !strings.Contains(e, "rpc failed: detail; a new connection to "+h.Socket+" reaches pid 66 (python3)")) {
 				t.Errorf("%s at hop %d: evidence %q", tt.name, i, e)
+			}
+			kills := h.Cgroup.MemoryLimits != nil && h.Cgroup.MemoryLimits[0].OOMKills > 0
+			if kills && (v.Culprit == nil || v.Culprit.Name != h.Cgroup.MemoryLimits[0].Path) {
+				t.Errorf("%s at hop %d: culprit %+v", tt.name, i, v.Culprit)
 			}
 			restart := !strings.HasPrefix(reasonOf(v.Reason).Restart, "No.")
 			if h.Caution != "" && restart && !slices.Contains(v.Steps, liveRestore) {

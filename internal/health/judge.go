@@ -50,7 +50,7 @@ func (o *Observed) Judge() *facts.Verdict {
 	}
 	v.Active = matchFallbacks(v.Active, s)
 	rankReasons(v, s)
-	c := s.chainOf(v.Reason, v.Hop)
+	c := s.chainOf(v.Reason, v.Hop, signalsAt(sets, v.Hop).finding(v.Reason))
 	if c.First().Kind != "" {
 		v.Chain = c.Links
 		v.ChainEnd = c.Unknown

@@ -83,7 +83,7 @@ func (s *signals) hangingStatus(v *facts.Verdict, last *facts.Symptom) facts.Sym
 	return facts.Symptom{}
 }
 
-// suspectedCall returns a list or the call of an inspection that has been unanswered for longer than usual while
+// suspectedCall returns a list, the call of an inspection or a Status that has been unanswered for longer than usual while
 // Version was answered, before it counts as hanging: plegd can follow the wait chain meanwhile.
 func (s *signals) suspectedCall() facts.Symptom {
 	list := s.listUnanswered(suspectAfter)
@@ -91,12 +91,21 @@ func (s *signals) suspectedCall() facts.Symptom {
 		return facts.Symptom{Operation: string(list.Phase), Since: list.PhaseStart, Called: list.PhaseStart, Suspected: true}
 	}
 	for _, p := range s.f.Relist.Inspecting {
-		usual := s.f.Calls[p.Operation].LastOKDuration
-		if p.Waited(s.moment) >= max(3*usual, usual+suspectAfter) && s.otherAnswered(p.CallStart) {
+		if p.Waited(s.moment) >= s.lateAfter(p.Operation) && s.otherAnswered(p.CallStart) {
 			return facts.Symptom{Operation: p.Operation, Since: p.CallStart, Called: p.CallStart, UID: p.UID, Suspected: true}
 		}
 	}
+	status := s.f.Status.InFlightSince
+	if s.unanswered(status, s.lateAfter(opStatus)) && s.otherAnswered(status) {
+		return facts.Symptom{Operation: opStatus, Since: status, Called: status, Suspected: true}
+	}
 	return facts.Symptom{}
+}
+
+// lateAfter is the age from which a call is unanswered for longer than usual.
+func (s *signals) lateAfter(operation string) time.Duration {
+	usual := s.f.Calls[operation].LastOKDuration
+	return max(3*usual, usual+suspectAfter)
 }
 
 // otherAnswered reports whether Version or a fresh connection has been answered after t.

@@ -140,6 +140,7 @@ func TestWordsOfTheNode(t *testing.T) {
 		"soft limit is the hard one":  {hop: facts.Hop{Process: &facts.Process{MaxFDs: 1048576, HardFDs: 1048576}}, step: "{fds}", want: "2097152:2097152"},
 		"limit not readable":          {hop: facts.Hop{Process: &facts.Process{MaxFDs: -1}}, step: "{fds}"},
 		"the level of a memory limit": {hop: facts.Hop{Cgroup: &facts.Cgroup{Path: "/a.slice/b.service", MemoryLimits: limited}}, reason: RuntimeMemoryLimited, step: "{levelunit}", want: "a.slice"},
+		"the level of a kill":         {hop: facts.Hop{Cgroup: &facts.Cgroup{MemoryLimits: []facts.MemoryLimit{{Path: "/b.slice", Max: 100, OOMKills: 1}}}}, reason: RuntimeMemoryLimited, step: "{level} {levelunit}", want: "/b.slice b.slice"},
 		"the level of a quota":        {hop: facts.Hop{Cgroup: &facts.Cgroup{ThrottledPath: "/system.slice"}}, reason: RuntimeThrottled, step: "{level} {levelunit}", want: "/system.slice system.slice"},
 		"a level that is no unit":     {hop: facts.Hop{Cgroup: &facts.Cgroup{ThrottledPath: "/system.slice/k3s.service/containerd"}}, reason: RuntimeThrottled, step: "{levelunit}"},
 		"a holder that is not known":  {hop: facts.Hop{Process: &facts.Process{Lock: &facts.LockWait{}}}, step: "ps -p {holder}"},

@@ -134,8 +134,9 @@ func limitingLevel(f *facts.Facts, reason string) string {
 		return c.ThrottledPath
 	}
 	for i := range c.MemoryLimits {
-		if name, _ := limitMet(&c.MemoryLimits[i]); name != "" {
-			return c.MemoryLimits[i].Path
+		l := &c.MemoryLimits[i]
+		if name, _ := limitMet(l); name != "" || l.OOMKills > 0 {
+			return l.Path
 		}
 	}
 	return ""
