@@ -68,6 +68,11 @@ func TestTable(t *testing.T) {
 		if strings.Contains(strings.ToLower(r.Evidence), "critical") != (r.CriticalWhile != nil) && r.ID != Unknown {
 			t.Errorf("%s: the page must say when it is critical, where it is so at times: %s", r.ID, r.Evidence)
 		}
+		for _, text := range []string{r.Next, r.Steps[0]} {
+			if strings.Contains(text, "`plegd status`") {
+				t.Errorf("%s: %q leads to where it is read", r.ID, text)
+			}
+		}
 		for _, text := range append(r.Steps, r.Next, r.Restart) {
 			for _, bad := range []string{"pidof", "pkill", "killall"} { // on a node with two runtimes they match the wrong one
 				if strings.Contains(text, bad) {
