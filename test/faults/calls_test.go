@@ -40,7 +40,7 @@ var callFaults = []fault{
 	},
 	{
 		name: "a list of 14 MB", want: health.TooManyContainers, goal: 5 * time.Second,
-		onTheWay: []string{health.NodePressure}, // 145 containers are made at once
+		onTheWay: []string{health.NodePressure, health.RelistSlow}, // 145 containers are made at once
 		make: func(b *bench) func() {
 			undo := b.nearLimit()
 			b.injected = time.Now()

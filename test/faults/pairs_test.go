@@ -112,6 +112,11 @@ var harmless = []struct {
 		}, nil,
 	},
 	{
+		// Its calls take seconds, and the runtime's answers none.
+		"a CPU quota of plegd's own", 30 * time.Second,
+		func(b *bench) { lab.NewControlGroup(b.t, "cpu", b.plegd.Pid()).Quota(8 * time.Millisecond) }, nil,
+	},
+	{
 		"a daemon that a CNI plugin leaves", 60 * time.Second,
 		func(b *bench) {
 			b.copyProgram("sleep", b.file("cni", "left"))

@@ -43,6 +43,25 @@ var podFaults = []fault{
 			{holds: "kill -CONT", repairs: true},
 		},
 	},
+	{
+		name: "shim traced and stopped by a debugger", want: health.ShimStuck, goal: stoppedWithin,
+		make:    func(b *bench) func() { return b.helper("trace", fmt.Sprint(b.Shim(b.pods[0]))) },
+		culprit: theOther, next: pidOfOther,
+	},
+	{
+		// It has not reaped it, and the shim learns of the end afterwards.
+		name: "a tracer holds up an ended container", want: health.ShimStuck, goal: 45 * time.Second, limit: 60 * time.Second,
+		make: func(b *bench) func() {
+			name := fmt.Sprintf("--name=traced-%d", b.Pid())
+			victim := b.pods[0].RunContainer("victim", name)
+			first := pidOf(name)
+			end := b.helper("trace", fmt.Sprint(first))
+			b.injected = time.Now()
+			b.must(syscall.Kill(first, syscall.SIGKILL))
+			return inTurn(end, victim.Remove)
+		},
+		culprit: theOther, next: pidOfOther,
+	},
 	forgetful("the state directory is hidden at a restart", (*runtime.Containerd).SmallState),
 	forgetful("the root directory is hidden at a restart", func(c *runtime.Containerd) *runtime.FileSystem { return c.SmallRoot("tmpfs") }),
 	{
@@ -128,7 +147,7 @@ var podFaults = []fault{
 			return inTurn(end, wait)
 		},
 		back:    20 * time.Second,
-		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
+		culprit: theOther,
 		next:    func(b *bench) string { return fmt.Sprintf("Get pid %d", b.other) },
 	},
 	{
@@ -246,9 +265,18 @@ var podFaults = []fault{
 		make: func(b *bench) func() {
 			first := b.newestChild(b.Shim(b.pods[0]))
 			thaw := b.disk.Freeze()
-			member := exec.Command("nsenter", "--pid", "--mount=/proc/"+fmt.Sprint(b.Namespace.Pid())+"/ns/mnt", "--target", fmt.Sprint(first),
-				"touch", filepath.Join(runtime.RuncState, "member"))
+			file := filepath.Join(runtime.RuncState, fmt.Sprint("member-", b.Pid()))
+			member := exec.Command("nsenter", "--pid", "--mount=/proc/"+fmt.Sprint(b.Namespace.Pid())+"/ns/mnt", "--target", fmt.Sprint(first), "touch", file)
 			b.must(member.Start())
+			lab.Eventually(b.t, 20*time.Second, "it waits for the file system", func() error {
+				for pid, line := range lab.CommandLines() {
+					if strings.HasPrefix(line, "touch\x00"+file) && strings.HasPrefix(lab.State(pid), "D") {
+						return nil
+					}
+				}
+				return errors.New("it does not")
+			})
+			b.injected = time.Now()
 			b.must(syscall.Kill(first, syscall.SIGKILL))
 			return func() {
 				thaw()
@@ -295,7 +323,7 @@ var podFaults = []fault{
 			wait := b.startHostPod()
 			return inTurn(end, wait)
 		},
-		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
+		culprit: theOther,
 	},
 	{
 		// Lists take 1 ms, and no pod starts.
@@ -359,6 +387,7 @@ func forgetful(name string, hide func(*runtime.Containerd) *runtime.FileSystem) 
 			b.Kill()
 			hidden := hide(b.Containerd)
 			b.Start()
+			b.injected = time.Now() // it lists from now on
 			return inTurn(b.Kill, hidden.Unmount, b.Start)
 		},
 		culprit: func(*bench) facts.Link { return facts.Link{Kind: facts.KindShim} },

@@ -46,8 +46,7 @@ var processFaults = []fault{
 		// To continue it does nothing: its tracer has it.
 		name: "traced and stopped by a debugger", want: health.RuntimeFrozen, goal: 3 * time.Second,
 		make:    func(b *bench) func() { return b.helper("trace", fmt.Sprint(b.Pid())) },
-		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
-		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+		culprit: theOther, next: pidOfOther,
 	},
 	{
 		name: "CPU quota of 2 ms a second", want: health.RuntimeThrottled, goal: 3 * time.Second, limit: 10 * time.Second,
@@ -56,6 +55,19 @@ var processFaults = []fault{
 			b.group.Quota(time.Millisecond)
 			return func() { b.group.Quota(0) }
 		},
+	},
+	{
+		name: "CPU quota of the parent cgroup", want: health.RuntimeThrottled, goal: 3 * time.Second, limit: 10 * time.Second,
+		onTheWayBack: []string{health.RelistSlow}, hold: 10 * time.Second,
+		prepare: func(b *bench) {
+			b.heavyList("cpu")
+			b.group = b.group.Above()
+		},
+		make: func(b *bench) func() {
+			b.group.Quota(time.Millisecond)
+			return func() { b.group.Quota(0) }
+		},
+		evidence: func(b *bench) string { return "by the quota of the cgroup " + b.group.Path() },
 	},
 	{
 		name: "CPU shares of 2 beside hogs", want: health.RuntimeStarved, goal: 5 * time.Second, limit: 30 * time.Second,
@@ -92,20 +104,12 @@ var processFaults = []fault{
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
 		next:    func(*bench) string { return "aise the" },
 	},
-	{
-		// As a shim or helper is killed: it is the one with the highest score.
-		name: "the kernel kills a process of the runtime's cgroup", on: onContainerd, want: health.RuntimeMemoryLimited, goal: 8 * time.Second,
+	killedForMemory(fault{
+		name:    "the kernel kills a process of the runtime's cgroup",
 		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
-		make: func(b *bench) func() {
-			end := b.greedy()
-			return inTurn(end, b.group.KillForMemory(32<<20))
-		},
-		back:    75 * time.Second, // a kill counts for a minute
-		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
-		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
-	},
+	}),
 	{
-		name: "the kernel kills the runtime for memory", fresh: true, restarts: true, on: onContainerd, want: health.RuntimeNotListening,
+		name: "the kernel kills the runtime for memory", fresh: true, restarts: true, want: health.RuntimeNotListening,
 		goal: 5 * time.Second, onTheWay: []string{health.RuntimeMemoryLimited}, onTheWayBack: starting, back: 75 * time.Second,
 		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
 		make: func(b *bench) func() {
@@ -150,8 +154,8 @@ var processFaults = []fault{
 			return inTurn(release, b.AwaitAnswer)
 		},
 		evidence: func(b *bench) string { return fmt.Sprintf("held by pid %d", b.other) },
-		culprit:  func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
-		next:     func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+		culprit:  theOther,
+		next:     pidOfOther,
 	},
 	{
 		// Connections wait in its queue; another start would fail or take the path.
@@ -199,6 +203,24 @@ var processFaults = []fault{
 		name: "stopped for half of every second", want: health.RuntimeFrozen, goal: 5 * time.Second,
 		make: func(b *bench) func() { return lab.StopInTurn(b.t, b.Pid(), time.Second) },
 	},
+}
+
+// theOther is the other process of a fault as the culprit, pidOfOther that in a step.
+func theOther(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} }
+
+func pidOfOther(b *bench) string { return fmt.Sprintf("pid %d", b.other) }
+
+// killedForMemory is the kill of a process in the cgroup of a hop, as of a shim or helper: it is the one with the highest
+// score.
+func killedForMemory(f fault) fault {
+	f.want, f.goal, f.back = health.RuntimeMemoryLimited, 8*time.Second, 75*time.Second // a kill counts for a minute
+	f.make = func(b *bench) func() {
+		end := b.greedy()
+		return inTurn(end, b.group.KillForMemory(32<<20))
+	}
+	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} }
+	f.next = func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() }
+	return f
 }
 
 func stopProcess(b *bench, pid int) (cont func()) {

@@ -95,8 +95,8 @@ var storageFaults = []fault{
 			wait := b.startPod()
 			return inTurn(release, wait)
 		},
-		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
-		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+		culprit: theOther,
+		next:    pidOfOther,
 		steps: []pasted{
 			{holds: "ps -o pid", wantOf: func(b *bench) string { return fmt.Sprint(b.other) }},
 			{holds: "cat /proc/locks", want: "-> "},
@@ -243,6 +243,16 @@ var dockerFaults = []fault{
 			return func() { b.group.Quota(0) }
 		},
 		back: 20 * time.Second, onTheWayBack: []string{health.RelistSlow},
+	},
+	killedForMemory(fault{
+		name: "the kernel kills a process of dockerd's cgroup", on: onDocker,
+		evidence: func(b *bench) string { return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid()) },
+		prepare:  func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.dockerd.Pid()) },
+	}),
+	{
+		name: "dockerd is traced and stopped by a debugger", on: onDocker, want: health.RuntimeFrozen, goal: 5 * time.Second,
+		make:    func(b *bench) func() { return b.helper("trace", fmt.Sprint(b.dockerd.Pid())) },
+		culprit: theOther, next: pidOfOther,
 	},
 	{
 		// Nobody connects to it but plegd: a client waits only once its probe does.
