@@ -123,9 +123,13 @@ var podFaults = []fault{
 	startsFail(fault{
 		name: "each start fails: runc is no program", options: runtime.ContainerdOptions{RuncHangsOn: "nothing"},
 	}, (*bench).startHostPod, func(b *bench) func() {
-		b.must(os.Rename(b.file("bin", "runc"), b.file("bin", "runc.kept")))
-		b.must(os.WriteFile(b.file("bin", "runc"), []byte("no program"), 0o755))
-		return func() { b.must(os.Rename(b.file("bin", "runc.kept"), b.file("bin", "runc"))) }
+		runc := b.file("bin", "runc")
+		if strings.HasPrefix(runtime.Column(), onCRIO[0]) {
+			runc = b.file("runc")
+		}
+		b.must(os.Rename(runc, runc+".kept"))
+		b.must(os.WriteFile(runc, []byte("no program"), 0o755))
+		return func() { b.must(os.Rename(runc+".kept", runc)) }
 	}),
 	startsFail(fault{
 		name: "each start fails: the CNI plugin ends with an error", configure: func(b *bench) {
@@ -349,7 +353,7 @@ var podFaults = []fault{
 
 // startsFail completes a fault for which each start of a pod fails at once. There are no metrics of a kubelet.
 func startsFail(f fault, start func(*bench) (wait func()), spoil func(*bench) (undo func())) fault {
-	f.on, f.want, f.goal, f.limit, f.back = onContainerd, health.PodStartsFailing, 45*time.Second, 75*time.Second, 20*time.Second
+	f.on, f.want, f.goal, f.limit, f.back = slices.Concat(onContainerd, onCRIO), health.PodStartsFailing, 45*time.Second, 75*time.Second, 20*time.Second
 	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindRuntime, PID: b.Pid()} }
 	f.make = func(b *bench) func() {
 		undo := spoil(b)
