@@ -17,6 +17,10 @@ func NamedShim(p proc.Process) bool {
 // NamedKubelet reports whether a process has the name of a kubelet.
 func NamedKubelet(p proc.Process) bool { return kubelets[p.Comm] != nil }
 
+// OpensOutputs reports whether a runtime of this name opens the output of each container, a FIFO, to read it: of one
+// that is created and not started for as long as it is so.
+func OpensOutputs(runtime string) bool { return runtime == "containerd" || runtime == "dockerd" }
+
 // Runtime answers whether a process, which serves the runtime's socket or one behind it, is
 // containerd, crio or dockerd, and which of them: root's, by its executable and not by its name.
 func Runtime(p proc.Identity) (program string, answer Answer) {
@@ -69,6 +73,11 @@ func IsShimCommand(args []string) bool {
 	}
 	command := args[len(args)-1]
 	return command == "start" || command == "delete"
+}
+
+// IsExec reports whether the arguments of a conmon are those of a command that is run in a container, with which it ends.
+func IsExec(args []string) bool {
+	return slices.Contains(args, "-e") || slices.Contains(args, "--exec")
 }
 
 // IsOCI reports whether a process has the name of an OCI runtime.

@@ -53,6 +53,10 @@ func stateStep(culprit *facts.Link) string {
 		return fmt.Sprintf("Thaw the cgroup %s.", culprit.Name)
 	case facts.LinkBlocked:
 		return fmt.Sprintf("Look at the %s %s: %s.", culprit.Kind, culprit.Name, culprit.Evidence)
+	case facts.LinkEnded:
+		if culprit.Kind == facts.KindShim {
+			return fmt.Sprintf("Delete the pod of this %s, and the kubelet starts it again: %s.", culprit.Name, culprit.Evidence)
+		}
 	case facts.LinkBusy:
 		if culprit.Kind == facts.KindMount {
 			return fmt.Sprintf("Unmount what should not be there: `umount %s` (%s).", culprit.Name, culprit.Evidence)
@@ -65,6 +69,8 @@ func stateStep(culprit *facts.Link) string {
 }
 
 const (
+	// opensFIFO is in the evidence of a process that waits for the other end of a FIFO.
+	opensFIFO = " opens a FIFO "
 	// keepsOpen is in the evidence of a process that waits for a pipe to be closed.
 	keepsOpen = " keeps open"
 	// connectionsOf is in that of one whose descriptors a client has used up.
@@ -82,6 +88,8 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 	switch {
 	case mount >= 0 && mount < last && culprit.Kind == facts.KindProcess:
 		return mountStep(&links[mount], &links[mount+1], culprit)
+	case strings.Contains(culprit.Evidence, opensFIFO):
+		return fmt.Sprintf("Open the other end of the FIFO that %s waits for, or put a file in its place: %s.", who, culprit.Evidence)
 	case locked >= 0:
 		return fmt.Sprintf("See what %s does, and let it end or end it: %s: %s.", who, links[locked].Who(),
 			links[locked].Evidence)
@@ -109,6 +117,9 @@ func mountStep(mount, server, culprit *facts.Link) string {
 	if server != culprit {
 		state = "it waits for " + culprit.Who() + ": " + state
 	}
-	return fmt.Sprintf("Get %s, which serves the mount %s, to answer: %s. "+
-		"Its end releases all that waits for the mount.", server.Who(), mount.Name, state)
+	step := fmt.Sprintf("Get %s, which serves the mount %s, to answer: %s.", server.Who(), mount.Name, state)
+	if mount.Fingerprint == "autofs" { // whose waits outlive the daemon
+		return step
+	}
+	return step + " Its end releases all that waits for the mount."
 }

@@ -157,6 +157,11 @@ func runScenario(t *testing.T, folder, file string) {
 	if diff := gocmp.Diff(s.Want, got); diff != "" {
 		t.Errorf("verdict (-want +got):\n%s\nevidence: %v", diff, v.Active)
 	}
+	for _, c := range command.FindAllString(strings.Join(append(v.Steps, v.Next), "\n"), -1) {
+		if toFillIn.MatchString(c) {
+			t.Errorf("the step %s has a word to be filled in", c)
+		}
+	}
 	if again := Judge(&s.Facts, scenarioNow, nil); !gocmp.Equal(v, again) {
 		t.Error("the same facts gave two verdicts")
 	}

@@ -99,11 +99,15 @@ func TestTable(t *testing.T) {
 	}
 }
 
+var (
+	command  = regexp.MustCompile("`[^`]+`")
+	toFillIn = regexp.MustCompile(`\b(POD|CONTAINER|NODE|PID|HOLDER|CGROUP|MOUNTPOINT|DIRECTORY|UNIT|SOCKET|NAME|ID)\b|<[a-z]+>`)
+)
+
 // TestHarmlessSteps: a command has no word that a person must fill in, and none of those that have been found to do harm.
 func TestHarmlessSteps(t *testing.T) {
-	command := regexp.MustCompile("`[^`]+`")
 	harmful := map[string]*regexp.Regexp{
-		"has a word to be filled in":                           regexp.MustCompile(`\b(POD|CONTAINER|NODE|PID|HOLDER|CGROUP|MOUNTPOINT|UNIT|SOCKET|NAME|ID)\b|<[a-z]+>`),
+		"has a word to be filled in":                           toFillIn,
 		"sets a limit that may be below the present one":       regexp.MustCompile(`--nofile=\d`),
 		"ends a process that does not handle it":               regexp.MustCompile(`USR1 [^{]|USR1 \{(pid|unit)`),
 		"removes evidence":                                     regexp.MustCompile(`--vacuum|crictl\} rm `),

@@ -94,7 +94,7 @@ type Ledger struct {
 	// of the shims, as of the last look for an owner.
 	ofHops map[proc.ID]descriptors
 	opened map[proc.ID]descriptors
-	served map[proc.ID]*cri.Entry // by shims, as the runtime last listed it
+	served map[proc.ID]served // by shims
 	// dropped are what the lists no longer hold, by ids, until a table of processes that is newer than droppedAt.
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
@@ -284,7 +284,8 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	oldest := slices.SortedFunc(maps.Values(p.owed), func(a, b *obligation) int {
 		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id))
 	})
-	out = append(p.lostFinding(oldest), p.startsFinding()...)
+	out = append(p.shimFinding(oldest, lostPod, podsLost), p.shimFinding(oldest, unserved, shimStuck)...)
+	out = append(out, p.startsFinding()...)
 	for _, o := range oldest {
 		if len(out) == maxFindings {
 			break

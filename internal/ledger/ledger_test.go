@@ -226,7 +226,8 @@ func finds(l *Ledger, pid int, interval *time.Duration) bool {
 }
 
 // TestLost: shims that live on are named once the runtime has not listed their pod as running for 30 s,
-// over a restart of plegd too; not those whose pod was never listed.
+// over a restart of plegd too; not those whose pod was never listed. So are pods that are listed as running for 30 s after
+// the end of their shim.
 func TestLost(t *testing.T) {
 	entry := map[string]*cri.Entry{"abc": {ID: "abc", SandboxID: "abc", State: cri.StateRunning}}
 	other := map[string]*cri.Entry{"def": {ID: "def", State: cri.StateRunning}}
@@ -237,10 +238,13 @@ func TestLost(t *testing.T) {
 		before, after map[string]*cri.Entry // the lists
 		isNew         bool                  // it ran in a list between two passes alone, and its shim is in no table before
 		ends          bool                  // the shim
+		exec          bool                  // it serves an exec
+		suspects      bool                  // a call is late when it ends
 		state         byte                  // of the shim, once the lists change; 0 for asleep
 		restarts      bool                  // plegd
 		later         time.Duration
 		want          bool
+		wantEnded     bool // the shim
 	}{
 		{name: "listed", before: entry, after: entry, later: time.Hour},
 		{name: "gone", before: entry, after: other, later: 31 * time.Second, want: true},
@@ -250,6 +254,11 @@ func TestLost(t *testing.T) {
 		{name: "its sandbox ended and a container runs", before: entry, after: container, later: time.Hour},
 		{name: "gone a moment ago", before: entry, after: other, later: 29 * time.Second},
 		{name: "removed with its shim", before: entry, after: other, ends: true, later: time.Hour},
+		{name: "its shim ends alone", before: entry, after: entry, ends: true, later: 31 * time.Second, wantEnded: true},
+		{name: "its shim ended a moment ago", before: entry, after: entry, ends: true, later: 29 * time.Second},
+		{name: "its shim ends, and it is listed as ended", before: entry, after: ended, ends: true, later: time.Hour},
+		{name: "an exec ends", before: entry, after: entry, ends: true, exec: true, later: time.Hour},
+		{name: "its shim ends while lists may be old", before: entry, after: entry, ends: true, suspects: true, later: time.Hour},
 		{name: "its stopped shim cannot end", before: entry, after: other, state: 'T', later: time.Hour},
 		{name: "its traced shim cannot end", before: entry, after: ended, state: 't', later: time.Hour},
 		{name: "no list since", before: entry, later: time.Hour},
@@ -272,6 +281,10 @@ func TestLost(t *testing.T) {
 				return dropped
 			}
 			shim := filepath.Join(root, "20")
+			if tt.exec {
+				write(t, root, process{pid: 20, parent: 1, comm: "containerd-shim", state: 'S', arguments: append(shimOf(socket), "-e")})
+			}
+			options.Suspects = func() bool { return tt.suspects }
 			if tt.isNew {
 				must.Do(t, os.Rename(shim, shim+".new"))
 			}
@@ -292,6 +305,9 @@ func TestLost(t *testing.T) {
 			l.Pass(t.Context())
 			if tt.ends {
 				must.Do(t, os.RemoveAll(shim))
+				l.Table = proc.NewTable(root)
+				l.members = family.NewMembers(l.Table)
+				l.Pass(t.Context())
 			}
 			if tt.want && !tt.restarts {
 				now = now.Add(idleLimit - time.Second)
@@ -308,13 +324,18 @@ func TestLost(t *testing.T) {
 			}
 			now = now.Add(tt.later)
 			found := l.Pass(t.Context()).Findings
-			if !tt.want {
-				check.Equal(t, len(found), 0, "%+v", found)
-				return
+			want := ""
+			switch {
+			case tt.want:
+				want = podsLost + " 20 abc"
+			case tt.wantEnded:
+				want = shimStuck + " 0 abc"
 			}
-			if len(found) != 1 || found[0].Reason != podsLost || found[0].Chain.Culprit().PID != 20 || found[0].Chain.Culprit().RuntimeID != "abc" {
-				t.Errorf("%+v", found)
+			got := ""
+			for _, f := range found {
+				got += fmt.Sprintf("%s %d %s", f.Reason, f.Chain.Culprit().PID, f.Chain.Culprit().RuntimeID)
 			}
+			check.Equal(t, got, want, "%+v", found)
 		})
 	}
 }

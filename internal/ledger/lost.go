@@ -21,7 +21,7 @@ func (p *pass) lost(all *proc.Processes) {
 		p.droppedAt = p.moment
 	}
 	listed := p.Listed()
-	if len(p.shims) > 0 && listed != nil {
+	if len(p.shims)+len(p.served) > 0 && listed != nil {
 		p.unlisted(listed)
 	}
 	if all.At.After(p.droppedAt) { // the shims of all that was dropped were in the table
@@ -38,28 +38,67 @@ func (p *pass) unlisted(listed map[string]*cri.Entry) {
 			running[e.SandboxID] = true // it has a shim for all of its containers
 		}
 	}
-	served := map[proc.ID]*cri.Entry{}
+	current := map[proc.ID]served{}
+	isServed := map[string]bool{}
 	for _, shim := range p.shims {
 		id := p.servedID(shim)
-		entry := cmp.Or(listed[id], p.served[shim.ID()], p.dropped[id])
+		entry := cmp.Or(listed[id], p.served[shim.ID()].entry, p.dropped[id])
 		if !running[id] {
 			entry = p.noteLost(shim, id, entry)
 		}
 		if entry != nil {
-			served[shim.ID()] = entry
+			current[shim.ID()] = served{entry: entry, comm: shim.Comm}
+			isServed[id] = true
 		}
 	}
-	p.served = served
+	for shim, last := range p.served {
+		id := last.entry.ID
+		if !isServed[id] && p.noteUnserved(shim, last.comm, listed[id]) {
+			current[shim] = last
+		}
+	}
+	p.served = current
 }
 
-// servedID returns the id of what a shim serves. Only a new shim's arguments are read: those of the
-// others are proved with each new table of processes (family.Shims).
-func (p *pass) servedID(shim proc.Process) string {
-	entry := p.served[shim.ID()]
-	if entry != nil {
-		return entry.ID
+// served is what a shim of a name serves, as the runtime last listed it.
+type served struct {
+	entry *cri.Entry
+	comm  string
+}
+
+// noteUnserved notes a pod or container that the runtime lists as running although its shim has ended, as a conmon
+// by a signal, and reports whether it is so.
+func (p *pass) noteUnserved(shim proc.ID, comm string, entry *cri.Entry) bool {
+	current, err := p.Table.Alive(shim.PID)
+	hasEnded := proc.Gone(err) || err == nil && current.ID() != shim
+	if !hasEnded || entry == nil || entry.State != cri.StateRunning {
+		return false
 	}
-	return family.ShimID(shim, p.Table.Args(shim.ID()))
+	what := identity{kind: unserved, id: shim.Start, pid: shim.PID}
+	_, isKnown := p.owed[what]
+	if !isKnown && p.Suspects() {
+		return true // the lists may be old
+	}
+	o := p.keep(obligation{identity: what, name: entry.ID})
+	o.lost = facts.Link{
+		Kind: facts.KindShim, Name: comm, RuntimeID: entry.ID, Pod: entry.Pod(), State: facts.LinkEnded,
+		Evidence: fmt.Sprintf("pid %d has ended, and the runtime still lists its pod or container as running", shim.PID),
+	}
+	return true
+}
+
+// servedID returns the id of what a shim serves, "" for a conmon that serves an exec alone. Only a new shim's arguments
+// are read: those of the others are proved with each new table of processes (family.Shims).
+func (p *pass) servedID(shim proc.Process) string {
+	last, known := p.served[shim.ID()]
+	if known {
+		return last.entry.ID
+	}
+	args := p.Table.Args(shim.ID())
+	if family.IsExec(args) {
+		return ""
+	}
+	return family.ShimID(shim, args)
 }
 
 // noteLost notes a shim whose pod or container does not run by the lists, and returns its entry: of
@@ -81,24 +120,25 @@ func (p *pass) noteLost(shim proc.Process, id string, entry *cri.Entry) *cri.Ent
 	o := p.keep(obligation{identity: what, name: id})
 	o.lost = facts.Link{
 		Kind: facts.KindShim, Name: shim.Comm, PID: shim.PID, RuntimeID: id, Pod: entry.Pod(), State: facts.LinkUnlisted,
+		Evidence: "runs, but the runtime no longer lists its pod or container as running",
 	}
 	return entry
 }
 
-// lostFinding returns the finding of all that the runtime has lost, as that of the oldest; none for nothing.
-func (p *pass) lostFinding(oldest []*obligation) (out []facts.Finding) {
+// shimFinding returns the finding of all shims for which a kind of obligation is old enough, as that of the oldest; none
+// for nothing.
+func (p *pass) shimFinding(oldest []*obligation, what kind, reason string) (out []facts.Finding) {
 	all := slices.DeleteFunc(slices.Clone(oldest), func(o *obligation) bool {
-		return o.kind != lostPod || p.age(o) < idleLimit
+		return o.kind != what || p.age(o) < idleLimit
 	})
 	if len(all) == 0 {
 		return nil
 	}
 	link := all[0].lost
 	link.Since = all[0].begun
-	link.Evidence = "runs, but the runtime no longer lists its pod or container as running"
 	if len(all) > 1 {
-		link.Evidence += fmt.Sprintf("; so do %d more", len(all)-1)
+		link.Evidence += fmt.Sprintf("; likewise %d more", len(all)-1)
 	}
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
-	return []facts.Finding{{Reason: podsLost, Since: link.Since, Chain: c}}
+	return []facts.Finding{{Reason: reason, Since: link.Since, Chain: c}}
 }

@@ -28,6 +28,7 @@ const (
 	openPipe    kind = "pipe"    // a stranger keeps a pipe open that the runtime reads
 	killed      kind = "process" // a killed process does not end
 	lostPod     kind = "lost"    // a shim lives whose pod the runtime has ceased to list
+	unserved    kind = "ended"   // the shim has ended of a pod or container that the runtime lists as running
 	busyPath    kind = "busy"    // a path is in use that the runtime is to remove
 	unanswered  kind = "request" // a server does not answer
 )
@@ -47,5 +48,5 @@ type obligation struct {
 	name     string // of the socket or pipe
 	evidence string // how the waiter waits
 	explorer *chain.Explorer
-	lost     facts.Link // the shim of a lost pod
+	lost     facts.Link // the shim of a pod that is lost or not served
 }

@@ -203,7 +203,7 @@ var podFaults = []fault{
 			return inTurn(thaw, end)
 		},
 		culprit: func(*bench) facts.Link { return frozenWait },
-		next:    func(*bench) string { return "fsfreeze -u" },
+		next:    func(b *bench) string { return "`fsfreeze -u " + b.disk.Path() + "`" },
 	}),
 	behindList(fault{
 		name: "runc hangs at an update and holds up the list", on: onContainerd, want: health.RuntimeHelperStuck, restart: true,
@@ -288,6 +288,21 @@ var podFaults = []fault{
 			}
 		},
 		culprit: func(*bench) facts.Link { return frozenWait },
+	},
+	{
+		// Its container runs on, and no call waits.
+		name: "a conmon is killed", on: onCRIO, want: health.ShimStuck, goal: 75 * time.Second, limit: 100 * time.Second,
+		fresh:   true, // one container more
+		prepare: func(b *bench) { b.victim = b.pods[0].RunContainer("victim") },
+		make: func(b *bench) func() {
+			b.must(syscall.Kill(pidOf("conmon", b.victim.ID), syscall.SIGKILL))
+			return inTurn(b.victim.Stop, b.victim.Remove)
+		},
+		back: 20 * time.Second, onTheWayBack: []string{health.PodInspectionStall}, // while it is stopped
+		culprit: func(*bench) facts.Link {
+			return facts.Link{Kind: facts.KindShim, Name: "conmon", State: facts.LinkEnded}
+		},
+		next: func(*bench) string { return "Delete the pod" },
 	},
 	{
 		name: "descriptors nearly used up", want: health.FDsRunningOut, goal: 5 * time.Second, options: runtime.ContainerdOptions{OpenFiles: 256},
