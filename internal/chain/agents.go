@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/wchan"
 )
@@ -53,7 +54,8 @@ func (f *waiting) openWait(t thread) {
 		f.otherCall(t)
 		return
 	}
-	if f.pid == f.runtime() && t.call.OpensToRead() {
+	opensOutputs := f.pid == f.runtime() && family.OpensOutputs(f.last.threads[f.pid].Comm)
+	if opensOutputs && t.call.OpensToRead() {
 		f.calls["open of a FIFO"]++ // the output of a container that is created and not started
 		return
 	}

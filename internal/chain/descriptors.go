@@ -35,7 +35,7 @@ func (f *waiting) targetOf(t thread, leads string) target {
 		return unreadable
 	case strings.HasPrefix(leads, "pipe:["), strings.HasPrefix(leads, "/") && strings.Contains(t.channel, "pipe_"):
 		return pipe
-	case strings.HasPrefix(leads, terminals):
+	case f.terminalOf(t, leads) >= 0:
 		return terminal
 	case socket && known:
 		return knownSocket
@@ -64,7 +64,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	case kind == pipe:
 		f.doubt("%sa pipe", text)
 	case kind == terminal && writes:
-		f.terminalWait(ctx, leads, text)
+		f.terminalWait(ctx, f.terminalOf(t, leads), text+leads)
 	case kind == knownSocket:
 		f.socketWait(ctx, leads, text, certain)
 	case kind == otherSocket && writes && t.kind() == wchan.Receiver:
@@ -161,12 +161,28 @@ func otherEnd(writes bool) func(proc.FDInfo) bool {
 // terminals is the directory of pseudo terminals.
 const terminals = "/dev/pts/"
 
+// terminalOf returns the number of the pseudo terminal to which a thread's descriptor leads, -1 for none. It may have
+// another name, as /dev/console of a container: then its device shows that.
+func (f *waiting) terminalOf(t thread, leads string) int {
+	name, isNamed := strings.CutPrefix(leads, terminals)
+	if isNamed {
+		number, err := strconv.Atoi(name)
+		if err == nil {
+			return number
+		}
+	}
+	if strings.HasPrefix(leads, "/") && t.channel == "wait_woken" { // no file system waits there
+		return proc.Terminal(f.procfs, f.pid, t.call.FD())
+	}
+	return -1
+}
+
 // terminalWait adds the process that should read the output of a pseudo terminal.
-func (f *waiting) terminalWait(ctx context.Context, leads, text string) {
-	number := strings.TrimPrefix(leads, terminals)
-	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}
-	f.add(f.heldBy(ctx, out, leads, leadsTo("/dev/ptmx", "/dev/pts/ptmx"), func(info proc.FDInfo) bool {
-		return strconv.Itoa(info.Terminal) == number
+func (f *waiting) terminalWait(ctx context.Context, number int, text string) {
+	name := fmt.Sprint(terminals, number)
+	out := wait{key: name, state: facts.LinkPeer, evidence: text}
+	f.add(f.heldBy(ctx, out, name, leadsTo("/dev/ptmx", "/dev/pts/ptmx"), func(info proc.FDInfo) bool {
+		return info.Terminal == number
 	}))
 }
 

@@ -41,7 +41,7 @@ func TestMountOfRuntime(t *testing.T) {
 		{"a stopped process", 10, map[string]string{"locks": lock}, 'T', facts.Link{Kind: facts.KindProcess, PID: 12}},
 		{"an idle process", 10, map[string]string{"locks": lock}, 'S', facts.Link{Kind: facts.KindProcess, PID: 12}},
 		{"nothing, beside locks", 10, map[string]string{"locks": ""}, 'S', facts.Link{Kind: facts.KindContainer}},
-		{"a frozen file system", 10, map[string]string{"10/task/10/wchan": "percpu_rwsem_wait"}, 'S', facts.Link{Kind: facts.KindKernel}},
+		{"a frozen file system", 10, map[string]string{"10/task/10/wchan": "percpu_rwsem_wait"}, 'S', facts.Link{Kind: facts.KindKernel, Evidence: ": `fsfreeze -u /` or `fsfreeze -u /data` thaws it"}},
 		{"a mount, beside an idle daemon", 12, map[string]string{"11/task/11/wchan": "rpc_wait_bit_killable"}, 'S', facts.Link{Kind: facts.KindMount, Name: "/volume"}},
 	} {
 		state := byte('S')
@@ -58,7 +58,7 @@ func TestMountOfRuntime(t *testing.T) {
 		if state == 'D' {
 			evidencetest.WriteTree(t, root, map[string]string{
 				fmt.Sprintf("%d/task/%[1]d/syscall", blocked): fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),
-				fmt.Sprintf("%d/mountinfo", blocked):          "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n",
+				fmt.Sprintf("%d/mountinfo", blocked):          "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n30 1 0:93 / /volume rw - nfs4 server:/export rw\n31 1 8:1 /b /b rw - ext4 /dev/sda1 rw\n32 1 8:2 / /data rw - xfs /dev/sda2 rw\n",
 			})
 		}
 		evidencetest.WriteTree(t, root, tt.files)
@@ -83,7 +83,7 @@ func TestMountOfRuntime(t *testing.T) {
 			if isUnknown && len(targets) != 1 {
 				want = facts.Link{Kind: facts.KindCall, Name: "list_containers"}
 			}
-			isLast := last.Kind == want.Kind && last.PID == want.PID && (want.Name == "" || last.Name == want.Name)
+			isLast := last.Kind == want.Kind && last.PID == want.PID && (want.Name == "" || last.Name == want.Name) && strings.Contains(last.Evidence, want.Evidence)
 			if !isLast || (c.Unknown != "") != isUnknown {
 				t.Errorf("%s, %d targets: %+v, %q", tt.name, len(targets), c.Links, c.Unknown)
 			}
@@ -153,6 +153,26 @@ func TestOnlyMount(t *testing.T) {
 			}
 			check.Equal(t, got, tt.want, "%+v", c)
 		})
+	}
+}
+
+// TestAutofs: a thread that looks something up waits for the daemon of the only autofs mount, and not for systemd's mounts.
+func TestAutofs(t *testing.T) {
+	const systemd = "30 1 0:40 / /proc/sys/fs/binfmt_misc rw - autofs systemd-1 rw,fd=32,pgrp=1,timeout=0,direct\n"
+	const home, misc = "31 1 0:41 / /home rw - autofs auto.home rw,fd=6,pgrp=20,timeout=300,indirect\n", "32 1 0:42 / /misc rw - autofs auto.misc rw,fd=7,pgrp=21,timeout=300,indirect\n"
+	for mounts, want := range map[string]string{systemd: "", systemd + home: "/home 20", home: "/home 20", home + misc: ""} {
+		root, sysfs := procTree(t, map[int]byte{10: 'D', 20: 'T', 21: 'S'}), t.TempDir()
+		evidencetest.WriteTree(t, root, map[string]string{
+			"10/task/10/syscall": fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),
+			"10/task/10/wchan":   "autofs_wait",
+			"10/mountinfo":       "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n" + mounts,
+		})
+		c := New(proc.NewTable(root), sysfs, nil).Process(t.Context(), 10)
+		got := ""
+		if mount := c.Link(facts.KindMount); mount != nil {
+			got = fmt.Sprint(mount.Name, " ", c.Culprit().PID)
+		}
+		check.Equal(t, got, want, "%q: %+v", mounts, c)
 	}
 }
 

@@ -23,7 +23,7 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 	case t.kind() == wchan.Exit:
 		f.add(kernelWait(t))
 	case path == "" && !known:
-		f.blocked = append(f.blocked, unknownFileWait(t))
+		f.blocked = append(f.blocked, f.unknownFileWait(t))
 	case !known:
 		f.add(f.unmountedWait(t, path))
 	default:
@@ -32,12 +32,39 @@ func (f *waiting) fileWait(ctx context.Context, t thread) {
 }
 
 // unknownFileWait is that of a thread whose file is not known.
-func unknownFileWait(t thread) wait {
+func (f *waiting) unknownFileWait(t thread) wait {
 	out := kernelWait(t)
 	if t.awaitsThaw() {
-		out.link.Evidence = "as below a file system that is frozen (fsfreeze -u MOUNTPOINT thaws it)"
+		out.link.Evidence = "as below a frozen file system" + f.thawCommands()
 	}
 	return out
+}
+
+const (
+	// autofs is the type of a directory in which a daemon mounts file systems on demand.
+	autofs = "autofs"
+	// maxThaws bounds the file systems of which one may be frozen that are named.
+	maxThaws = 8
+)
+
+// freezable are the types of file systems that can be frozen.
+var freezable = []string{"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "jfs", "nilfs2", "gfs2", "reiserfs", "bcachefs"}
+
+// thawCommands names the commands of which one thaws the frozen file system: of the process's first file systems
+// that can be frozen. The kernel does not show which of them is.
+func (f *waiting) thawCommands() string {
+	var commands []string
+	named := map[string]bool{}
+	for _, m := range f.mounts {
+		if slices.Contains(freezable, m.Type) && !named[m.Device] && len(commands) < maxThaws {
+			named[m.Device] = true
+			commands = append(commands, "`fsfreeze -u "+m.Point+"`")
+		}
+	}
+	if len(commands) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(commands, " or ") + " thaws it, and fails where nothing is frozen"
 }
 
 // unmountedWait is that of a thread for a file whose mount is not in the table of mounts.
@@ -80,6 +107,9 @@ func (f *waiting) mountWait(ctx context.Context, t thread, path string, mount pr
 	switch {
 	case strings.HasPrefix(mount.Type, "fuse"):
 		return f.fuseWait(ctx, out, mount)
+	case mount.Type == autofs:
+		out.next = autofsDaemon(mount)
+		out.link.Evidence += "; its daemon does not serve a lookup"
 	case wchan.HasServer(mount.Type):
 		out.link.Evidence += "; its server does not answer"
 	case frozen:
@@ -156,7 +186,11 @@ func (f *waiting) onlyMount(ctx context.Context, class wchan.Class) (mount proc.
 
 // mayOweAnswer reports whether the server of a mount may have requests: not that of a FUSE mount without a
 // request, or whose server has ended, where that can be seen. All requests to such a mount fail at once.
+// Nor systemd, which has such a mount on every node (binfmt_misc).
 func (f *waiting) mayOweAnswer(ctx context.Context, m proc.Mount) bool {
+	if m.Type == autofs {
+		return autofsDaemon(m) != 1
+	}
 	requests := f.fuseWaiting(m)
 	if requests != "" || !strings.HasPrefix(m.Type, "fuse") {
 		return requests != "0"
@@ -165,6 +199,14 @@ func (f *waiting) mayOweAnswer(ctx context.Context, m proc.Mount) bool {
 		f.fuseServed = f.servedFUSE(ctx)
 	}
 	return f.fuseServed[fuseConnection(m)] || f.fuseServed[unknownConnection]
+}
+
+// autofsDaemon returns the process that serves the lookups below an autofs mount, 0 where that is not known.
+func autofsDaemon(m proc.Mount) int {
+	_, rest, _ := strings.Cut(m.Options, ",pgrp=")
+	text, _, _ := strings.Cut(rest, ",")
+	pid, _ := strconv.Atoi(text) // 0 without one
+	return pid
 }
 
 // unknownConnection stands for a FUSE connection whose number cannot be seen.

@@ -3,6 +3,7 @@ package evidence
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -130,16 +131,24 @@ func TestProcessStuck(t *testing.T) {
 		"1/task/1/wchan": "anon_pipe_write", "1/task/2/wchan": "futex_do_wait", "1/task/3/wchan": "sock_alloc_send_pskb", "1/task/4/wchan": "io_schedule",
 		"1/task/5/wchan": "request_wait_answer", "1/task/6/wchan": "some_new_wait", "1/task/6/syscall": fmt.Sprintf("%d 0x1 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_FUTEX),
 		"1/task/7/wchan": "fuse_dev_do_read", "1/task/8/wchan": "0",
+		"1/task/10/wchan": "wait_for_partner", "1/task/10/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x80000 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_OPENAT),
+		"1/task/11/wchan": "wait_for_partner", "1/task/11/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x80001 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_OPENAT),
 		"1/task/9/wchan": "0", "1/task/9/syscall": fmt.Sprintf("%d 0xffffff9c 0x55 0x241 0x1b6 0x0 0x20 0x7f 0x7f\n", unix.SYS_OPENAT),
 	})
 	byID := map[int]thread{
 		1: sample('S', 20*time.Second, 0, 0, 0), 2: sample('S', time.Hour, 0, 0, 0), 3: sample('S', time.Second, 0, 0, 0),
 		4: sample('D', time.Second, 15*time.Second, 14, 15), 5: sample('S', 12*time.Second, 0, 0, 0),
 		6: sample('S', time.Hour, 0, 0, 0), 7: sample('S', time.Hour, 0, 0, 0), 8: sample('S', time.Hour, 0, 0, 0),
-		9: sample('D', 0, 0, 1, 1),
+		9: sample('D', 0, 0, 1, 1), 10: sample('S', time.Minute, 0, 0, 0), 11: sample('S', 29*time.Second, 0, 0, 0),
 	}
 	table := proc.NewTable(root)
-	got := blocked(byID, at, func(tid int) proc.Place { return table.Place(1, tid) })
+	place := func(tid int) proc.Place { return table.Place(1, tid) }
+	got := blocked(maps.Clone(byID), at, false, place)
+	opensFIFO := facts.BlockedThread{TID: 10, Since: at.Add(-time.Minute), Asleep: true, Channel: "wait_for_partner", Syscall: "openat"}
+	if len(got) == 0 || got[0] != opensFIFO {
+		t.Errorf("a FIFO that nobody writes to, and no container's output: blocked %+v", got)
+	}
+	got = blocked(byID, at, true, place)
 	want := []facts.BlockedThread{
 		{TID: 1, Since: at.Add(-20 * time.Second), Asleep: true, Channel: "anon_pipe_write"},
 		{TID: 5, Since: at.Add(-12 * time.Second), Asleep: true, Channel: "request_wait_answer"},

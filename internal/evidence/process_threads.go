@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/wchan"
 )
@@ -16,8 +17,7 @@ const (
 	maxBlocked = 16              // are reported
 	stuckAfter = 5 * time.Second // without a run the wait channel of a thread that sleeps is read
 	// fifoAfter is for how long the runtime may wait until somebody reads a FIFO that it writes to: the
-	// input of a container from its creation to its start, on a busy node too. It opens the output of one
-	// that is created and not started for as long as it is so.
+	// input of a container from its creation to its start, on a busy node too.
 	fifoAfter  = 30 * time.Second
 	mostShare  = 0.75 // of the samples must find a thread in D for mostly
 	sumSamples = 2    // before the present one are kept
@@ -108,7 +108,8 @@ func (t *threads) sample(id proc.ID, v *facts.Process, unread proc.Unread) error
 		v.Threads[proc.ThreadState(one.State)]++
 		sum.add(next, last)
 	}
-	v.Blocked = blocked(byID, v.At, func(tid int) proc.Place {
+	opensOutputs := family.OpensOutputs(v.Comm)
+	v.Blocked = blocked(byID, v.At, opensOutputs, func(tid int) proc.Place {
 		place := t.table.Place(id.PID, tid)
 		unread.Add("system calls", place.Unread)
 		return place
@@ -154,8 +155,9 @@ func nextThread(sample proc.Thread, last thread, at time.Time) thread {
 }
 
 // blocked returns the threads in D, and those that sleep without waiting for work, the
-// longest first, and where they wait. It remembers which of them wait for work.
-func blocked(byID map[int]thread, at time.Time, placeOf func(tid int) proc.Place) []facts.BlockedThread {
+// longest first, and where they wait. It remembers which of them wait for work. opensOutputs is true of
+// a runtime that opens FIFOs to read for as long as nobody writes.
+func blocked(byID map[int]thread, at time.Time, opensOutputs bool, placeOf func(tid int) proc.Place) []facts.BlockedThread {
 	var out []facts.BlockedThread
 	for tid, t := range byID {
 		asleep := t.sleepsLong(at)
@@ -163,7 +165,7 @@ func blocked(byID map[int]thread, at time.Time, placeOf func(tid int) proc.Place
 			continue
 		}
 		place := placeOf(tid)
-		t.idle = asleep && waitsForWork(place)
+		t.idle = asleep && waitsForWork(place, opensOutputs)
 		byID[tid] = t
 		if t.idle || asleep && opensLately(place, at.Sub(t.since)) {
 			continue
@@ -196,13 +198,14 @@ func (t *thread) mostlySince() time.Time {
 	return time.Time{}
 }
 
-// waitsForWork reports whether a thread that sleeps waits for work: also for somebody who writes
-// to a FIFO.
-func waitsForWork(place proc.Place) bool {
-	return place.IsIdle() || wchan.Of(place.Channel).Kind == wchan.FIFO && place.Call.OpensToRead()
+// waitsForWork reports whether a thread that sleeps waits for work: where it opens the outputs of containers, also
+// for a writer of a FIFO.
+func waitsForWork(place proc.Place, opensOutputs bool) bool {
+	opensOutput := opensOutputs && wchan.Of(place.Channel).Kind == wchan.FIFO && place.Call.OpensToRead()
+	return place.IsIdle() || opensOutput
 }
 
-// opensLately reports whether a thread has waited for the reader of a FIFO for no longer than is
+// opensLately reports whether a thread has waited for the other end of a FIFO for no longer than is
 // usual.
 func opensLately(place proc.Place, waited time.Duration) bool {
 	return wchan.Of(place.Channel).Kind == wchan.FIFO && waited < fifoAfter

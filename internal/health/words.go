@@ -34,6 +34,8 @@ var genericWords = words{
 	"{holder}":      "PID",
 	"{blocked}":     "PID/task/TID",
 	"{storage}":     "DIRECTORY",
+	"{root}":        "DIRECTORY",
+	"{state}":       "DIRECTORY",
 	"{shim}":        "PID",
 	"{helper}":      "PID",
 	"{peer}":        "PID",
@@ -77,6 +79,8 @@ func nodeWords(f *facts.Facts, reason string, chain []facts.Link) words {
 		"{holder}":      pidText(cmp.Or(process.Lock, &facts.LockWait{}).HolderPID),
 		"{blocked}":     blockedTask(process),
 		"{storage}":     storageDirectory(e.Storage),
+		"{root}":        directoryFor(e.Storage, "root"),
+		"{state}":       directoryFor(e.Storage, "state"),
 		"{shim}":        pidText(subjectPID(f, chain, ShimStuck, facts.KindShim)),
 		"{helper}":      pidText(subjectPID(f, chain, RuntimeHelperStuck, facts.KindHelper)),
 		"{peer}":        pidText(lastPID(chain)),
@@ -178,6 +182,18 @@ func storageDirectory(s *facts.Storage) string {
 		return ""
 	}
 	return cmp.Or(s.Lacking(facts.StorageStill), &s.FileSystems[0]).Directory
+}
+
+// directoryFor returns the first directory of a use, "" where none is known.
+func directoryFor(s *facts.Storage, use string) string {
+	if s == nil {
+		return ""
+	}
+	i := slices.IndexFunc(s.FileSystems, func(f facts.FileSystem) bool { return f.Use == use })
+	if i < 0 {
+		return ""
+	}
+	return s.FileSystems[i].Directory
 }
 
 // stacksPID returns the first process in the CRI call path that has proved to write its goroutine stacks on

@@ -163,6 +163,19 @@ func ReadFDInfo(procfs string, pid, fd int) FDInfo {
 	}
 }
 
+// terminalMajor is the device number of pseudo terminals (UNIX98_PTY_SLAVE_MAJOR in linux/major.h).
+const terminalMajor = 136
+
+// Terminal returns the number of the pseudo terminal that a descriptor leads to under any name, -1 for none.
+func Terminal(procfs string, pid, fd int) int {
+	var st unix.Stat_t
+	err := unix.Stat(Path(procfs, pid, "fd/"+strconv.Itoa(fd)), &st)
+	if err != nil || unix.Major(st.Rdev) != terminalMajor {
+		return -1
+	}
+	return int(unix.Minor(st.Rdev))
+}
+
 // Lock is a file lock, or a wait for one.
 type Lock struct {
 	Waiting bool

@@ -83,6 +83,7 @@ var classes = []Class{
 	{Kind: Storage, FileSystems: []string{"nfs"}, prefixes: []string{"rpc_", "nfs_", "nfs4_"}},
 	{Kind: Storage, FileSystems: []string{"cifs", "smb3"}, prefixes: []string{"wait_for_response", "cifs_", "smb2_"}},
 	{Kind: Storage, FileSystems: []string{"ceph"}, prefixes: []string{"ceph_"}},
+	{Kind: Storage, FileSystems: []string{"autofs"}, prefixes: []string{"autofs_"}},
 	{Kind: Storage, FileSystems: []string{"9p"}, prefixes: []string{"p9_", "v9fs_"}},
 	{Kind: Storage, prefixes: []string{
 		"io_schedule", "bit_wait_io", "wait_on_page_", "__wait_on_page_", "folio_wait_", "__folio_lock", "wait_on_buffer",
@@ -91,7 +92,7 @@ var classes = []Class{
 		"blk_", "__blk_", "rq_qos_wait", "wbt_wait", "submit_bio_wait", "blkdev_", "bio_", "dm_", "md_", "raid5_",
 		"loop_", "nvme_", "scsi_", "sd_", "jbd2_", "__jbd2_", "start_this_handle", "add_transaction_credits",
 		"wait_transaction_", "do_get_write_access", "ext4_", "xfs_", "xlog_", "btrfs_", "wait_current_trans", "f2fs_",
-		"gfs2_", "ocfs2_", "ovl_", "rbd_", "afs_", "autofs_", "do_umount", "deactivate_super", "mnt_want_write",
+		"gfs2_", "ocfs2_", "ovl_", "rbd_", "afs_", "do_umount", "deactivate_super", "mnt_want_write",
 	}},
 }
 

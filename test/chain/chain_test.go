@@ -111,6 +111,9 @@ var waits = []struct {
 		fmt.Sprintf(`open(A,'<',$^X); print "ready\n"; while (1) { sysseek(A,0,0); syscall(%d,fileno(S),fileno(A),0,1<<20) }`, unix.SYS_SENDFILE)}, state: facts.LinkUnread},
 	{name: "a semaphore", processes: []string{`my $s=semget(0,1,0600); print "ready\n"; semop($s,pack("s3",0,-1,0))`}},
 	{name: "a terminal that nobody reads", processes: []string{"go terminal", `print "ready\n"; open(A,'>',readlink($ARGV[0])) or die; while (1) { syswrite(A,"x" x 4096) }`}},
+	{name: "a terminal by another name", processes: []string{"go terminal", fmt.Sprintf(`my ($t,$n,$none)=(readlink($ARGV[0]),$ARGV[1],"none"); open(N,'>',$n); syscall(%d,0x20000)==0 or die;
+		my $root="/"; syscall(%[2]d,$none,$root,0,%d,0)==0 or die; syscall(%[2]d,$t,$n,0,%[4]d,0)==0 or die; print "ready\n"; open(A,'>',$n) or die; while (1) { syswrite(A,"x" x 4096) }`,
+		unix.SYS_UNSHARE, unix.SYS_MOUNT, unix.MS_REC|unix.MS_PRIVATE, unix.MS_BIND)}},
 	{name: "lease of a file", processes: []string{lease, `print "ready\n"; open(A,'>',$ARGV[0]); sleep 1000`}, file: true},
 	{name: polledLease, processes: []string{strings.ReplaceAll(lease, "F_RDLCK", "F_WRLCK"), `print "ready\n"; exec $ARGV[0]`}, file: true},
 	{name: "FIFO, nobody writes", processes: []string{`open(A,'+<',$ARGV[0]); ` + sleeps, `print "ready\n"; open(A,'<',$ARGV[0]); sysread(A,$b,1)`}, fifo: true},

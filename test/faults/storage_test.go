@@ -69,7 +69,7 @@ var storageFaults = []fault{
 			}
 			return facts.Link{Kind: facts.KindMount, Name: b.disk.Path(), State: facts.LinkFrozen}
 		},
-		next: func(*bench) string { return "fsfreeze -u" },
+		next: func(b *bench) string { return "`fsfreeze -u " + b.disk.Path() + "`" },
 	},
 	{
 		// It runs for a moment every 2 s, and is in D at each look.
