@@ -306,7 +306,7 @@ func TestLost(t *testing.T) {
 			if tt.ends {
 				must.Do(t, os.RemoveAll(shim))
 				l.Table = proc.NewTable(root)
-				l.members = family.NewMembers(l.Table)
+				l.Shims = family.NewShims(l.Table)
 				l.Pass(t.Context())
 			}
 			if tt.want && !tt.restarts {
