@@ -3,6 +3,8 @@ package chain
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -49,7 +51,7 @@ func (f *waiting) faultWait(ctx context.Context, t thread) {
 
 // openWait adds the wait of a thread in openat(2) for the other end of a FIFO. The path is in
 // the process's memory, which plegd does not read.
-func (f *waiting) openWait(t thread) {
+func (f *waiting) openWait(ctx context.Context, t thread) {
 	if t.kind() != wchan.FIFO {
 		f.otherCall(t)
 		return
@@ -65,8 +67,27 @@ func (f *waiting) openWait(t thread) {
 		direction = "write"
 		partner = "read from"
 	}
-	f.add(wait{
+	out := wait{
 		key: "fifo " + direction, state: facts.LinkPeer,
 		evidence: fmt.Sprintf("thread %d opens a FIFO to %s, which no process has opened to %s it", t.PID, direction, partner),
-	})
+	}
+	out.next = f.awaitedInit(ctx)
+	f.add(out)
+}
+
+// awaitedInit returns the first process of the container that a `runc start` is to start, 0 for another program: by
+// its exec.fifo, which that process opens when it gets to.
+func (f *waiting) awaitedInit(ctx context.Context) int {
+	p := f.last.threads[f.pid]
+	args := f.table.Args(p.ID())
+	if !slices.Contains(args, "start") {
+		return 0
+	}
+	fifo := "/" + args[len(args)-1] + "/exec.fifo"
+	pids, _ := proc.Holders(ctx, f.procfs, func(_, _ int, leads string) bool { return strings.HasSuffix(leads, fifo) })
+	pids = without(pids, func(pid int) bool { return pid == f.pid })
+	if len(pids) != 1 {
+		return 0
+	}
+	return pids[0]
 }

@@ -53,10 +53,14 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	switch {
 	case c.Comm == "containerd" && c.PPID == f.symptom.DaemonPID: // it runs for as long as dockerd
 	case f.isYounger(c):
-		f.add(wait{
-			key: "children", state: facts.LinkChild,
-			evidence: fmt.Sprintf("thread %d waits for one child after the other, now for pid %d (%s)", t.PID, c.PID, c.Comm),
-		})
+		out, ok := f.polledLock(ctx)
+		if !ok {
+			out = wait{
+				key: "children", state: facts.LinkChild,
+				evidence: fmt.Sprintf("thread %d waits for one child after the other, now for pid %d (%s)", t.PID, c.PID, c.Comm),
+			}
+		}
+		f.add(out)
 	case len(f.last.threads) > 1 && isOld:
 		f.doubt("thread %d waits for its child, pid %d, which has run since long before", t.PID, c.PID)
 	default:

@@ -97,3 +97,22 @@ func (f *waiting) lockWait(ctx context.Context, l proc.Lock) wait {
 	}
 	return out
 }
+
+// polledLock is the wait of a process that asks again and again for the lock of a file which it has open, as iptables
+// does: /proc/locks shows no wait then. ok is false for any other process.
+func (f *waiting) polledLock(ctx context.Context) (out wait, ok bool) {
+	locks, err := proc.ReadLocks(f.procfs)
+	f.unseenIf("/proc/locks", err)
+	mounts, err := f.table.Mounts(ctx, f.pid)
+	f.unseenIf("its mounts", err)
+	files, err := proc.OpenFiles(ctx, f.procfs, f.pid, mounts, "")
+	f.unseenIf("its descriptors", err)
+	for _, l := range locks {
+		if l.Waiting || l.Shared || l.PID <= 0 || l.PID == f.pid || files[l.File] == "" {
+			continue
+		}
+		f.lockPaths[l.File[strings.LastIndexByte(l.File, ':')+1:]] = files[l.File]
+		return f.lockWait(ctx, proc.Lock{File: l.File, Holder: l.PID}), true
+	}
+	return wait{}, false
+}

@@ -206,7 +206,7 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 	case unix.SYS_CONNECT:
 		f.connectWait(ctx, t)
 	case unix.SYS_OPENAT, unix.SYS_OPENAT2:
-		f.openWait(t)
+		f.openWait(ctx, t)
 	default:
 		f.otherCall(t)
 	}
@@ -245,6 +245,9 @@ func (f *waiting) alone(ctx context.Context) wait {
 		return out
 	}
 	if out, ok := f.greediestClient(ctx); ok {
+		return out
+	}
+	if out, ok := f.polledLock(ctx); ok {
 		return out
 	}
 	passed := f.last.time.Sub(f.first.time)

@@ -3,9 +3,7 @@ package evidence
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -96,37 +94,11 @@ func (p *Process) databaseLocks(ctx context.Context, v *facts.Process, locks []p
 	return out
 }
 
-// openFiles returns the paths of files with a suffix that the process has open, by
-// major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be
-// that of another file system. It asks the file system nothing: that may be what hangs.
+// openFiles returns the paths of files with a suffix that the process has open, as proc.OpenFiles has them.
 func (p *Process) openFiles(ctx context.Context, pid int, suffix string) map[string]string {
 	mounts, err := p.hop.table.Mounts(ctx, pid)
 	p.unread.Add("mount table", err)
-	devices := map[int]string{}
-	for _, m := range mounts {
-		devices[m.ID] = lockDevice(m.Device)
-	}
-	out := map[string]string{}
-	err = proc.EachFD(p.hop.procfs, pid, func(fd int, target string) bool {
-		if !strings.HasPrefix(target, "/") || !strings.HasSuffix(target, suffix) {
-			return ctx.Err() == nil
-		}
-		info := proc.ReadFDInfo(p.hop.procfs, pid, fd)
-		if info.Inode != "" && devices[info.MountID] != "" {
-			out[devices[info.MountID]+":"+info.Inode] = target
-		}
-		return ctx.Err() == nil
-	})
+	out, err := proc.OpenFiles(ctx, p.hop.procfs, pid, mounts, suffix)
 	p.unread.Add("descriptors", err)
 	return out
-}
-
-// lockDevice converts major:minor of a mount table to the hexadecimal of /proc/locks; "" where it
-// is none.
-func lockDevice(device string) string {
-	var major, minor int
-	if _, err := fmt.Sscanf(device, "%d:%d", &major, &minor); err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%02x:%02x", major, minor)
 }

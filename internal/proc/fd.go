@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -181,9 +182,43 @@ type Lock struct {
 	Waiting bool
 	// Breaking is true of a lease that its holder is to give up.
 	Breaking bool
-	PID      int    // -1 for a lock of an open file (F_OFD_SETLK): nobody's
-	File     string // major:minor:inode; the device in hexadecimal
-	Holder   int    // of a wait: the process that has the lock, 0 where that is not known
+	// Shared is true of a lock that several may have, to read.
+	Shared bool
+	PID    int    // -1 for a lock of an open file (F_OFD_SETLK): nobody's
+	File   string // major:minor:inode; the device in hexadecimal
+	Holder int    // of a wait: the process that has the lock, 0 where that is not known
+}
+
+// OpenFiles returns the paths of files with a suffix that a process has open and has not locked by that descriptor, by
+// major:minor:inode as /proc/locks has them (fdinfo, Linux 5.14): an inode alone may be that of another file system. It
+// asks the file system nothing: that may be what hangs. mounts are those of the process.
+func OpenFiles(ctx context.Context, procfs string, pid int, mounts []Mount, suffix string) (map[string]string, error) {
+	devices := map[int]string{}
+	for _, m := range mounts {
+		devices[m.ID] = lockDevice(m.Device)
+	}
+	out := map[string]string{}
+	err := EachFD(procfs, pid, func(fd int, target string) bool {
+		if !strings.HasPrefix(target, "/") || !strings.HasSuffix(target, suffix) {
+			return ctx.Err() == nil
+		}
+		info := ReadFDInfo(procfs, pid, fd)
+		if info.Inode != "" && devices[info.MountID] != "" && len(info.Locks) == 0 {
+			out[devices[info.MountID]+":"+info.Inode] = target
+		}
+		return ctx.Err() == nil
+	})
+	return out, err
+}
+
+// lockDevice converts major:minor of a mount table to the hexadecimal of /proc/locks; "" where it
+// is none.
+func lockDevice(device string) string {
+	var major, minor int
+	if _, err := fmt.Sscanf(device, "%d:%d", &major, &minor); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%02x:%02x", major, minor)
 }
 
 // ReadLocks reads /proc/locks.
@@ -236,6 +271,7 @@ func parseLock(line string) (Lock, error) {
 		return Lock{}, errLockLine
 	}
 	l.File = fields[5]
+	l.Shared = fields[3] == "READ"
 	pid, err := strconv.Atoi(fields[4])
 	l.PID = pid
 	if err == nil && pid < -1 {

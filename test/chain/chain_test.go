@@ -121,6 +121,11 @@ var waits = []struct {
 	{name: "flock", processes: []string{holds, waitsFor}},
 	{name: "lock of a process", processes: []string{record + `fcntl(A,F_SETLK,$l) or die; ` + sleeps, record + `print "ready\n"; fcntl(A,F_SETLKW,$l); sleep 1000`}},
 	{name: "lock of an open file", processes: []string{record + `fcntl(A,37,$l) or die; ` + sleeps, record + `print "ready\n"; fcntl(A,38,$l); sleep 1000`}},
+	{name: "a lock that is asked for again and again", processes: []string{holds, `open(A,'>>',$ARGV[0]); print "ready\n"; sleep 1 until flock(A,LOCK_EX|LOCK_NB)`}},
+	{name: "a record's lock that is asked for again and again", processes: []string{record + `fcntl(A,F_SETLK,$l) or die; ` + sleeps, record + `print "ready\n"; sleep 1 until fcntl(A,F_SETLK,$l)`}},
+	{name: "the first process of a container", processes: []string{
+		`mkdir $ARGV[1]; mkdir "$ARGV[1]/f00d"; system("mkfifo","$ARGV[1]/f00d/exec.fifo"); sysopen(A,"$ARGV[1]/f00d/exec.fifo",010000000) or die; ` + sleeps,
+		`print "ready\n"; exec $^X,"-e",'open(A,"<",$ARGV[0])',"$ARGV[1]/f00d/exec.fifo","start","f00d"`}},
 	{name: "a lock, and a FIFO behind it", processes: []string{`open(A,'+<',$ARGV[0]); ` + sleeps,
 		`open(A,'>>',$ARGV[1]); flock(A,LOCK_EX); print "ready\n"; open(B,'<',$ARGV[0]); sysread(B,$b,1)`, strings.ReplaceAll(waitsFor, "[0]", "[1]")}, through: []int{1}, fifo: true},
 	{name: "one thread of several waits", processes: []string{holds, "go flocks 0"}},

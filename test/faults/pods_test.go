@@ -101,6 +101,21 @@ var podFaults = []fault{
 		next: func(b *bench) string { return fmt.Sprintf("`kill %d`", pidOf(b.file("cni", "waiter"))) },
 	},
 	{
+		// As iptables does: no lock shows a wait.
+		name: "CNI plugin asks again and again for a lock", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second,
+		limit: 40 * time.Second, configure: func(b *bench) { b.installPlugin(`( until flock -n 9; do sleep 1; done ) 9>>"$0.lock"`) },
+		make: func(b *bench) func() {
+			lock := b.file("cni", "slow-cni.lock")
+			b.must(os.WriteFile(lock, nil, 0o600))
+			holder, release := b.HoldLock("flock", lock)
+			b.other = holder
+			wait := b.startPod()
+			return inTurn(release, wait)
+		},
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindProcess, PID: b.other} },
+		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
+	},
+	{
 		// The plugin has ended; the runtime waits for the end of its output.
 		name: "a daemon that a CNI plugin leaves keeps its output", want: health.RuntimePeerStuck, goal: 45 * time.Second, limit: 60 * time.Second,
 		configure: func(b *bench) {
