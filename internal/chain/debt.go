@@ -49,6 +49,19 @@ func (e *Explorer) Unanswered(ctx context.Context, d Debt, address string) facts
 	return c
 }
 
+// Gone returns the chain from the process that was connected to a socket to the server there, which has ended.
+func (e *Explorer) Gone(ctx context.Context, d Debt, socket string) facts.Chain {
+	c := e.begin(ctx, d, facts.LinkUnanswered)
+	if len(c.Links) == 0 {
+		return c // it has just ended
+	}
+	c.Links = append(c.Links, facts.Link{
+		Kind: facts.KindNode, Name: socket, State: facts.LinkUnanswered, Evidence: "it has ended, and nobody listens there",
+	})
+	e.finish(&c)
+	return c
+}
+
 // begin returns a chain with the process that waits, in a state; an empty one where it has ended.
 func (e *Explorer) begin(ctx context.Context, d Debt, state facts.LinkState) facts.Chain {
 	e.symptom = Symptom{

@@ -95,6 +95,8 @@ type Ledger struct {
 	ofHops map[proc.ID]descriptors
 	opened map[proc.ID]descriptors
 	served map[proc.ID]served // by shims
+	// servers are the unix sockets to which the runtime has been connected, with its process.
+	servers map[string]int
 	// dropped are what the lists no longer hold, by ids, until a table of processes that is newer than droppedAt.
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
@@ -121,6 +123,7 @@ func New(o Options) *Ledger {
 		owed:    map[identity]*obligation{},
 		settled: map[identity]bool{},
 		dropped: map[string]*cri.Entry{},
+		servers: map[string]int{},
 		unread:  proc.Unread{},
 
 		readTCP:   proc.ReadTCP,
@@ -282,7 +285,7 @@ func (p *pass) age(o *obligation) time.Duration { return p.moment.Sub(o.begun) }
 // findings follows the obligations that are old enough, the oldest first.
 func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	oldest := slices.SortedFunc(maps.Values(p.owed), func(a, b *obligation) int {
-		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id))
+		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id), cmp.Compare(a.pid, b.pid))
 	})
 	out = append(p.shimFinding(oldest, lostPod, podsLost), p.shimFinding(oldest, unserved, shimStuck)...)
 	out = append(out, p.startsFinding()...)
@@ -290,7 +293,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		if len(out) == maxFindings {
 			break
 		}
-		if p.age(o) < max(limit, o.limit) || o.waiter == 0 || o.debtor == 0 && o.kind != busyPath && o.kind != unanswered {
+		if p.age(o) < max(limit, o.limit) || o.waiter == 0 || o.debtor == 0 && !o.kind.needsNoDebtor() {
 			continue
 		}
 		c := p.chainOf(ctx, o)
@@ -313,6 +316,8 @@ func (p *pass) chainOf(ctx context.Context, o *obligation) facts.Chain {
 		return o.explorer.Busy(ctx, debt, o.name)
 	case unanswered:
 		return o.explorer.Unanswered(ctx, debt, o.name)
+	case goneServer:
+		return o.explorer.Gone(ctx, debt, o.name)
 	default:
 		return o.explorer.Owed(ctx, debt)
 	}
@@ -339,7 +344,7 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 		return shimStuck
 	case o.kind == busyPath:
 		return inspectionStall
-	case o.kind == unanswered:
+	case o.kind == unanswered, o.kind == goneServer:
 		return peerStuck
 	case !isHeld && (o.known && o.kind != openPipe || p.age(o) < idleLimit):
 		return ""

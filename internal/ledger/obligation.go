@@ -31,7 +31,11 @@ const (
 	unserved    kind = "ended"   // the shim has ended of a pod or container that the runtime lists as running
 	busyPath    kind = "busy"    // a path is in use that the runtime is to remove
 	unanswered  kind = "request" // a server does not answer
+	goneServer  kind = "server"  // nobody listens any more where the runtime was connected
 )
+
+// needsNoDebtor reports whether such an obligation may be nobody's that can be named.
+func (k kind) needsNoDebtor() bool { return k == busyPath || k == unanswered || k == goneServer }
 
 // obligation is something that is owed.
 type obligation struct {

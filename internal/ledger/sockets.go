@@ -59,6 +59,7 @@ func (p *pass) sockets(ctx context.Context) {
 		d.byInode[s.Peer] = proc.Socket{Inode: s.Peer} // a client has no name
 	}
 	p.requests(ctx, clients, hops)
+	p.goneServers(d, hops)
 	for _, s := range slices.Concat(d.unread, unread) {
 		o := p.keepSocket(unreadBytes, s)
 		if o.waiter != 0 || p.isDue(o) {

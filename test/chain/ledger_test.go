@@ -5,6 +5,7 @@ package chain
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -175,6 +176,44 @@ func TestPipesOfStrangers(t *testing.T) {
 			b.now = b.now.Add(31 * time.Second)
 			checkFinding(t, l.Pass(t.Context()).Findings, tt.reason, pid)
 			_ = w.Close()
+		})
+	}
+}
+
+// TestGoneServer: the server of a socket to which the runtime was connected has ended, and nobody serves in its place.
+func TestGoneServer(t *testing.T) {
+	const serve = `unlink($ARGV[0]); ` + listens + `accept(C,S); syswrite(C,"x"); sleep 1000`
+	for name, tt := range map[string]struct {
+		shim, again bool
+		reason      string
+	}{
+		"it has ended":                {reason: "RuntimePeerStuck"},
+		"another one listens there":   {again: true},
+		"a shim's, which ends so too": {shim: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := socketPath(t)
+			if tt.shim {
+				dir := filepath.Join(filepath.Dir(path), "containerd/s")
+				lab.Must(t, os.MkdirAll(dir, 0o755))
+				path = filepath.Join(dir, "1")
+			}
+			server := waiting.Perl(t, serve, path)
+			runtime := waiting.Perl(t, connects+`sysread(S,$b,1); `+sleeps, path) // it is accepted
+			b := book{pid: runtime.PID, now: time.Now()}
+			l := b.ledger()
+			checkFinding(t, l.Pass(t.Context()).Findings, "", 0)
+			server.End()
+			if tt.again {
+				waiting.Perl(t, serve, path)
+			}
+			l.Pass(t.Context())
+			b.now = b.now.Add(11 * time.Second)
+			found := l.Pass(t.Context()).Findings
+			checkFinding(t, found, tt.reason, 0)
+			if len(found) > 0 && found[0].Chain.Culprit().Name != path {
+				t.Errorf("the culprit is not %s", path)
+			}
 		})
 	}
 }
