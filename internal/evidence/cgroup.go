@@ -18,7 +18,7 @@ const (
 	quotaSamples  = 2
 	memorySamples = 5
 	maxSampleAge  = 5 * time.Second
-	// killsKept is how long a process counts that the kernel has killed for memory.
+	// killsKept is how long a process counts that the kernel has killed for memory, and a task that it has refused.
 	killsKept = time.Minute
 	// minThrottledPeriods is from how many periods without accounted throttled time it is
 	// missing: that of one may be accounted a moment later.
@@ -37,6 +37,7 @@ type cgroupSource struct {
 	// throttledSince is as throttlingSince returns it.
 	throttledSince time.Time
 	frozenAt       time.Time
+	refusedAt      time.Time    // when a new task was last refused
 	last           proc.Cgroups // of the process while it lived
 	kills          map[string]kills
 }
@@ -95,6 +96,7 @@ func (s *cgroupSource) gather(context.Context) (*facts.Cgroup, error) {
 	tasks := s.tree.Fullest(m, "pids", "pids.current", "pids.max")
 	v.PIDs = int(tasks.Used)
 	v.PIDsMax = int(tasks.Limit)
+	v.PIDsRefused = s.tasksRefused(m)
 	s.memoryLimits(m, v)
 	v.Pressure = s.pressure(m)
 	return v, nil
@@ -160,6 +162,22 @@ func (c counters) minus(older counters) (grown counters, ok bool) {
 		grown[name] = n - older[name]
 	}
 	return grown, true
+}
+
+// tasksRefused reports whether the kernel has lately refused a new task for the limit of a level: those that it did not
+// refuse may have ended again.
+func (s *cgroupSource) tasksRefused(m proc.Cgroups) bool {
+	moment := s.samples[len(s.samples)-1].taken
+	for dir := range s.tree.Up(m, "pids") {
+		level := "pids " + dir
+		s.record(level, s.tree.Counters(dir, "pids.events"))
+		for grown := range s.increases(level, 1) {
+			if grown["max"] > 0 {
+				s.refusedAt = moment
+			}
+		}
+	}
+	return moment.Sub(s.refusedAt) <= killsKept
 }
 
 // throttling fills in what the CPU quotas at the cgroup and above it take: at the level at

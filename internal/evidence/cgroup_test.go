@@ -367,6 +367,21 @@ func TestCgroupKills(t *testing.T) {
 	check.Equal(t, gatherCgroup(t, w).MemoryLimits[0].OOMKills, 4, "after its own end")
 }
 
+// TestCgroupRefusals: a new task that was refused counts at any level, and be there fewer by now.
+func TestCgroupRefusals(t *testing.T) {
+	for _, level := range []string{runtimeCgroup, slice} {
+		sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v2")
+		w := cgroupOf(t, sysfs, v2Cgroups)
+		for _, step := range []struct {
+			refused int
+			want    bool
+		}{{3, false}, {3, false}, {4, true}, {4, true}} {
+			evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup" + level + "/pids.events": fmt.Sprintf("max %d\n", step.refused)})
+			check.Equal(t, gatherCgroup(t, w).PIDsRefused, step.want, "%d refused at %s until now", step.refused, level)
+		}
+	}
+}
+
 // TestCgroupMemoryV1: failcnt, and tasks that wait for memory that nobody frees.
 func TestCgroupMemoryV1(t *testing.T) {
 	sysfs := evidencetest.CopyTree(t, "testdata/cgroup_v1")

@@ -283,6 +283,8 @@ func ConnectCause(err error, path string) (facts.Cause, string) {
 		return facts.CauseRefused, path + ": connection refused: nobody listens"
 	case errors.Is(err, syscall.EPROTOTYPE):
 		return facts.CauseNotSocket, path + " is a socket of another type, not a stream socket"
+	case errors.Is(err, syscall.ELOOP):
+		return facts.CauseNotSocket, path + ": its symbolic links lead in a circle"
 	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
 		return facts.CausePermissionDenied, fmt.Sprintf("%s: permission denied for uid %d", path, os.Geteuid())
 	case errors.Is(err, syscall.EAGAIN):

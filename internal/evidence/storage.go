@@ -51,6 +51,8 @@ type storageDir struct {
 	pid       int
 	namespace string // the mount namespace of the process, "" where it is not known
 	mount     string // as mountKey has it
+	database  string // the file by which the process showed the directory, "" for none, and its descriptor
+	fd        int
 	ext4      string
 	errors    int64
 }
@@ -91,7 +93,7 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 		s.dirs = nil
 		clear(s.searchUnread)
 		for _, pid := range pids {
-			s.search(ctx, pid)
+			s.search(ctx, pid, known)
 		}
 		if slices.Contains(pids, 0) || len(pids) == 0 {
 			s.keep(ctx, known, pids)
@@ -227,6 +229,10 @@ func blockDevice(sysfs, number string) string {
 // stat asks about the file system, as the process sees it.
 func (d *storageDir) stat(procfs string, files proc.Files) (facts.FileSystem, error) {
 	f := d.FileSystem
+	f.Lost = d.isLost(procfs)
+	if f.Lost {
+		return f, nil
+	}
 	var st unix.Statfs_t
 	path := proc.Path(procfs, d.pid, "root") + d.Directory
 	if err := unix.Statfs(path, &st); err != nil {
@@ -241,4 +247,21 @@ func (d *storageDir) stat(procfs string, files proc.Files) (facts.FileSystem, er
 	f.FreeBytes = max(0, free) * st.Bsize
 	f.ReadOnly = f.ReadOnly || st.Flags&unix.ST_RDONLY != 0
 	return f, nil
+}
+
+// isLost reports whether the database that the process has open is not at its path any more.
+func (d *storageDir) isLost(procfs string) bool {
+	if d.database == "" {
+		return false
+	}
+	var open, placed unix.Stat_t
+	err := unix.Stat(proc.Path(procfs, d.pid, fmt.Sprintf("fd/%d", d.fd)), &open)
+	if err != nil { // the process has ended
+		return false
+	}
+	err = unix.Stat(proc.Path(procfs, d.pid, "root")+d.database, &placed)
+	if err != nil {
+		return proc.Gone(err)
+	}
+	return placed.Dev != open.Dev || placed.Ino != open.Ino
 }

@@ -62,8 +62,9 @@ const (
 	standardFDs = 3
 )
 
-// search finds the directories to which a process writes.
-func (s *storage) search(ctx context.Context, pid int) {
+// search finds the directories to which a process writes. Of those that were known before, a lost one is kept: its
+// path is where the process looks for it.
+func (s *storage) search(ctx context.Context, pid int, known []storageDir) {
 	p, err := s.table.Alive(pid)
 	if err != nil {
 		return
@@ -71,13 +72,18 @@ func (s *storage) search(ctx context.Context, pid int) {
 	mounts, err := s.table.Mounts(ctx, pid)
 	s.searchUnread.Add("mount table", err)
 	s.mounts = max(s.mounts, len(mounts))
-	w := &writer{storage: s, process: p, mounts: mounts, seen: map[string]bool{}}
+	w := &writer{storage: s, process: p, mounts: mounts, seen: map[string]bool{}, own: map[string]bool{}}
+	for _, d := range known {
+		if d.pid == pid && d.isLost(s.procfs) {
+			w.dirs = append(w.dirs, d)
+		}
+	}
 	for _, m := range mounts {
-		w.recognize(m.Point + "/")
+		w.recognize(m.Point+"/", 0)
 	}
 	open := map[string]int{} // files, with a descriptor
 	err = proc.EachFD(s.procfs, pid, func(fd int, target string) bool {
-		w.recognize(target)
+		w.recognize(target, fd)
 		if fd >= standardFDs && path.IsAbs(target) && !strings.HasPrefix(target, "/dev/") {
 			open[target] = fd
 		}
@@ -88,6 +94,7 @@ func (s *storage) search(ctx context.Context, pid int) {
 	w.readConmons(ctx)
 	w.readNamespaces()
 	w.readFiles(open)
+	w.readMounts()
 }
 
 // writer is the search for the directories of one process, as it sees them.
@@ -97,15 +104,24 @@ type writer struct {
 	process proc.Process
 	mounts  []proc.Mount
 	seen    map[string]bool // paths that have been added, or are not to be
+	own     map[string]bool // directories that are the process's own
 }
 
-// recognize adds the directory in which a path shows the process to keep its data.
-func (w *writer) recognize(place string) {
+// recognize adds the directory in which a path shows the process to keep its data: that of a mount, or of a file that
+// it has open.
+func (w *writer) recognize(place string, fd int) {
 	for _, m := range storageMarks {
 		dir, _, found := strings.Cut(place, m.mark)
 		known := slices.ContainsFunc(w.dirs, func(d storageDir) bool { return d.Directory == dir })
 		if m.comm == w.process.Comm && found && !known && strings.HasPrefix(dir, "/") {
-			w.dirs = append(w.dirs, w.dirOn(w.mounts, dir, m.use, w.process.PID))
+			d := w.dirOn(w.mounts, dir, m.use, w.process.PID)
+			file := strings.TrimSuffix(place, " (deleted)")
+			if strings.HasSuffix(file, ".db") {
+				d.database = file
+				d.fd = fd
+			}
+			w.dirs = append(w.dirs, d)
+			w.own[dir] = true
 		}
 	}
 }
@@ -121,6 +137,7 @@ func (w *writer) readArgs(p proc.Process) {
 			place = cmp.Or(proc.ArgValue(w.table.Args(p.ID()), a.flag), a.otherwise)
 		}
 		place = family.RunPath(place)
+		w.own[place] = !a.isFile
 		m, found := w.unknownMount(place)
 		if found && a.isFile {
 			place = m.Point
@@ -166,6 +183,18 @@ func (w *writer) readFiles(open map[string]int) {
 		m, found := w.unknownMount(file)
 		if found && !proc.ReadFDInfo(w.procfs, w.process.PID, open[file]).ReadOnly() {
 			w.add(m.Point, "open files")
+		}
+	}
+}
+
+// readMounts adds the file systems that are mounted directly below the process's own directories.
+func (w *writer) readMounts() {
+	for _, m := range w.mounts {
+		if m.Type == "nsfs" || !w.own[path.Dir(m.Point)] {
+			continue
+		}
+		if _, found := w.unknownMount(m.Point); found {
+			w.add(m.Point, "directory")
 		}
 	}
 }

@@ -57,6 +57,8 @@ func TestStorage(t *testing.T) {
 	s := &storage{procfs: procfs, sysfs: sysfs, table: proc.NewTable(procfs), pids: func() []int { return pids }, isCalm: never}
 	all := gatherStorage(t, s)
 	must.Equal(t, len(all), 2, "%+v; want root and state", all)
+	check.Equal(t, s.dirs[0].database, "/data/io.containerd.metadata.v1.bolt/meta.db", "of descriptor %d", s.dirs[0].fd)
+	check.Equal(t, s.dirs[1].database, "", "a log comes and goes")
 	var st unix.Statfs_t
 	must.Do(t, unix.Statfs(procfs, &st))
 	root, state := all[0], all[1]
@@ -135,6 +137,7 @@ func TestStorageDirectories(t *testing.T) {
 		{comm: "containerd", open: "/other/pods/0.log", flags: "0102001", want: "/other open files, "},
 		{comm: "containerd", open: "/other/pods/0.log", flags: "0100000"},
 		{comm: "containerd", mounts: mounts + "508 504 0:46 / /run/netns rw - tmpfs tmpfs rw\n", want: "/run/netns namespaces, /run/containerd state, "},
+		{comm: "dockerd", mounts: mounts + "508 504 0:43 / /run/docker/plugins ro - tmpfs tmpfs rw\n", want: "/run/docker state, /run/docker/plugins directory, "},
 		{comm: "dockerd", args: "--exec-root=/run/crio", want: "/run/crio state, "},
 		{comm: "cri-dockerd", args: "--cri-dockerd-root-directory=/data", want: "/data root, "},
 		{comm: "cri-dockerd", want: "/var/lib/cri-dockerd root, "},
@@ -146,7 +149,7 @@ func TestStorageDirectories(t *testing.T) {
 		procfs, sysfs := storageTree(t, tt.comm, cmp.Or(tt.mounts, mounts), open...)
 		evidencetest.WriteTree(t, procfs, map[string]string{
 			"1000/cmdline": tt.comm + "\x00" + tt.args + "\x00", "1000/root/var/lib/cri-dockerd/sandbox/x": "",
-			"1000/root/run/crio/exits/x": "", "1000/root/other/ro/x": "", "1000/root/remote/x": "", "1000/root/pins/netns/x": "",
+			"1000/root/run/crio/exits/x": "", "1000/root/run/docker/plugins/x": "", "1000/root/other/ro/x": "", "1000/root/remote/x": "", "1000/root/pins/netns/x": "",
 			"1000/fdinfo/3": "flags:\t" + tt.flags + "\n",
 		})
 		if strings.Contains(tt.mounts, "/run/netns ") {
@@ -172,6 +175,37 @@ func TestStorageDirectories(t *testing.T) {
 			check.Equal(t, d.Bytes, 0, "%s has numbers of the search: a state that was read then would stay", d.Directory)
 		}
 		check.Equal(t, errors.Is(err, ErrNoData), tt.want == "", "%s: no directory: %v", tt.comm, err)
+	}
+}
+
+// TestLostDirectory: a directory is lost when the path of the database that the process has open leads elsewhere, and it
+// stays known by that path.
+func TestLostDirectory(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(dir string) error
+		want   bool
+	}{
+		"as it was":    {func(string) error { return nil }, false},
+		"another file": {func(dir string) error { return os.WriteFile(dir+"/other.db", nil, 0o600) }, false},
+		"moved":        {func(dir string) error { return os.Rename(dir, dir+".moved") }, true},
+		"removed":      {os.RemoveAll, true},
+		"in another's place": {func(dir string) error {
+			return errors.Join(os.Remove(dir+"/meta.db"), os.WriteFile(dir+"/meta.db", nil, 0o600))
+		}, true},
+	} {
+		dir := filepath.Join(t.TempDir(), "root")
+		must.Do(t, os.Mkdir(dir, 0o755))
+		f, err := os.Create(filepath.Join(dir, "meta.db"))
+		must.Do(t, err)
+		t.Cleanup(func() { _ = f.Close() })
+		d := storageDir{FileSystem: facts.FileSystem{Directory: dir}, pid: os.Getpid(), database: f.Name(), fd: int(f.Fd())}
+		must.Do(t, tt.change(dir))
+		s := &storage{procfs: "/proc", sysfs: "/sys", table: proc.NewTable("/proc"), pids: func() []int { return []int{d.pid} }, isCalm: never}
+		newStorage(s)
+		s.dirs = []storageDir{d}
+		v, err := s.gather(t.Context())
+		isLost := err == nil && slices.ContainsFunc(v.FileSystems, func(f facts.FileSystem) bool { return f.Directory == dir && f.Lost })
+		check.Equal(t, isLost, tt.want, "%s: %+v, %v", name, v, err)
 	}
 }
 

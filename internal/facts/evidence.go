@@ -111,6 +111,7 @@ type Cgroup struct {
 	ThrottledSince time.Time       `json:"throttled_since,omitzero"`
 	PIDs           int             `json:"pids"`
 	PIDsMax        int             `json:"pids_max"`                // the nearest limit at it or above, 0 for none
+	PIDsRefused    bool            `json:"pids_refused,omitzero"`   // a new task was refused for that limit within a minute
 	MemoryLimits   []MemoryLimit   `json:"memory_limits,omitempty"` // the levels that limit its memory, its own first
 	Pressure       *CgroupPressure `json:"pressure,omitzero"`       // nil where the kernel has none
 }
@@ -170,6 +171,9 @@ type FileSystem struct {
 	// Option is the mount option for that where statfs(2) does not show it: "emergency_ro" after an error (Linux
 	// 6.15), "shutdown" of a file system that the kernel has shut down.
 	Option string `json:"option,omitzero"`
+	// Lost is true where no path leads to the database that the process has open there: its file system was unmounted
+	// or hidden, or the directory moved or removed.
+	Lost bool `json:"lost,omitzero"`
 	// Disks are the block devices that carry it, as the kernel names them: its own, and those below.
 	Disks []string `json:"disks,omitempty"`
 }

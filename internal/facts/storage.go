@@ -14,7 +14,7 @@ const (
 	StorageStill = 2
 )
 
-// Unwritable reports whether a file system is full, out of inodes or read-only.
+// Unwritable reports whether a file system is full, out of inodes, read-only or lost.
 func (s *Storage) Unwritable() bool { return s.Lacking(1) != nil }
 
 // Lacking returns the first file system that lacks something of so many times the limits, nil for none.
@@ -27,9 +27,9 @@ func (s *Storage) Lacking(times int64) *FileSystem {
 	return nil
 }
 
-// Lacks reports whether it is read-only, or has less free space or inodes than so many times the limits.
+// Lacks reports whether it is read-only or lost, or has less free space or inodes than so many times the limits.
 func (f *FileSystem) Lacks(times int64) bool {
-	return f.ReadOnly || f.LacksSpace(times) || f.LacksInodes(times)
+	return f.ReadOnly || f.Lost || f.LacksSpace(times) || f.LacksInodes(times)
 }
 
 // LacksSpace reports whether it has less free space than so many times the limit.
@@ -48,6 +48,8 @@ func (f *FileSystem) LacksInodes(times int64) bool {
 func (f *FileSystem) String() string {
 	what := fmt.Sprintf("%s of %s free", SizeText(f.FreeBytes), SizeText(f.Bytes))
 	switch {
+	case f.Lost:
+		what = "what the runtime has open is not there any more: unmounted, hidden by a mount, moved or removed"
 	case f.Option == "emergency_ro":
 		what = "read-only since an error of the file system (emergency_ro)"
 	case f.Option == "shutdown":

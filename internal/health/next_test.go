@@ -131,6 +131,9 @@ func TestNextWithoutMessage(t *testing.T) {
 			f.Status.InFlightSince = ago(3 * time.Second)
 			f.Calls = map[string]facts.Call{opVersion: {LastOK: ago(time.Second), LastOKDuration: time.Millisecond}}
 		}, "plegd stacks"},
+		RuntimeStorageFull: {func(f *facts.Facts) {
+			f.Evidence.Storage = &facts.Storage{FileSystems: []facts.FileSystem{{Directory: "/data", Use: "root", Lost: true}}}
+		}, "findmnt -T /data"},
 		CRIPluginNotLoaded: {func(f *facts.Facts) {
 			f.Relist.Failures = 1
 			f.Relist.Last.Err = &facts.CallError{Code: "Unimplemented", Message: "unknown service runtime.v1.RuntimeService"}

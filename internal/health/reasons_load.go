@@ -176,3 +176,15 @@ func storageFull(s *signals) (out lines) {
 	}
 	return out
 }
+
+// storageNext is the step where a directory of the runtime is not at its path any more, "" elsewhere.
+func (s *signals) storageNext() string {
+	for _, f := range cmp.Or(s.f.Evidence.Storage, &facts.Storage{}).FileSystems {
+		if f.Lost {
+			return fmt.Sprintf("Bring back what was at %[1]s (`findmnt -T %[1]s`): mount its file system again, unmount what hides "+
+				"it, or move the directory back. Do not restart the runtime before: it would begin without its pods and images.",
+				f.Directory)
+		}
+	}
+	return ""
+}

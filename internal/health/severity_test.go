@@ -53,6 +53,9 @@ func TestSeverity(t *testing.T) {
 		}
 	}
 	tasks := func(f *facts.Facts) { f.Evidence.Cgroup = &facts.Cgroup{At: t0, PIDs: 100, PIDsMax: 100} }
+	refusal := func(f *facts.Facts) {
+		f.Evidence.Cgroup = &facts.Cgroup{At: t0, PIDs: 20, PIDsMax: 100, PIDsRefused: true}
+	}
 	peer := func(state facts.LinkState) func(*facts.Facts) {
 		return func(f *facts.Facts) {
 			c := facts.Chain{At: t0, Links: []facts.Link{
@@ -98,6 +101,7 @@ func TestSeverity(t *testing.T) {
 		"a status of 20 s, plegd throttled":   {inspecting(19 * time.Second), "", ""},
 		"a process is killed for its limit":   {killed, RuntimeMemoryLimited, facts.SeverityWarning},
 		"no further task, all is answered":    {tasks, KernelLimitReached, facts.SeverityWarning},
+		"a task was refused":                  {refusal, KernelLimitReached, facts.SeverityWarning},
 		"no further task, lists of 2.5 s":     {lists(2500*ms, tasks), KernelLimitReached, facts.SeverityCritical},
 		"a new node without a network":        {noNetwork(time.Time{}), NetworkNotReady, facts.SeverityWarning},
 		"a node that has lost its network":    {noNetwork(ago(time.Hour)), NetworkNotReady, facts.SeverityCritical},

@@ -88,7 +88,7 @@ var table = withPages([]Reason{
 	},
 	{
 		ID: RuntimeStorageFull, Layer: LayerProcess, Severity: facts.SeverityWarning,
-		Match: storageFull, CriticalWhile: func(s *signals) bool { return s.callsLate },
+		Match: storageFull, CriticalWhile: func(s *signals) bool { return s.callsLate }, NodeNext: (*signals).storageNext,
 		Reads: []string{"storage", "kernel_log"}, Logged: (*signals).loggedDisk,
 	},
 	{

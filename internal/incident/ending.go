@@ -255,7 +255,7 @@ func isTrueAgain(old, current *facts.Condition) bool {
 	return old != nil && !old.Status && current.Good()
 }
 
-// storage tells a file system that was full or read-only.
+// storage tells a file system that was full, read-only or lost.
 func (e *ending) storage(during, latest *facts.Storage) {
 	if during == nil || latest == nil {
 		return
@@ -271,6 +271,8 @@ func (e *ending) storage(during, latest *facts.Storage) {
 
 func (e *ending) fileSystem(old, f *facts.FileSystem) {
 	switch {
+	case old.Lost && !f.Lost:
+		e.add(f.Directory, "What the runtime has open is at %s again.", f.Directory)
 	case old.ReadOnly && !f.ReadOnly:
 		e.add(f.Directory, "The file system of %s was read-only and can be written.", f.Directory)
 	case old.LacksSpace(facts.StorageStill) && !f.LacksSpace(facts.StorageStill):

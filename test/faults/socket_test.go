@@ -115,6 +115,7 @@ var socketFaults = []fault{
 		steps: []pasted{{holds: "stat ", want: "(0000/s"}},
 	},
 	inTheWay("a directory", func(path string) error { return os.Mkdir(path, 0o755) }),
+	inTheWay("a link to itself", func(path string) error { return os.Symlink(path, path) }),
 	inTheWay("a FIFO", func(path string) error { return syscall.Mkfifo(path, 0o600) }),
 	inTheWay("a datagram socket", func(path string) error {
 		fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)

@@ -47,11 +47,27 @@ var storageFaults = []fault{
 			return undo
 		},
 	},
+	{
+		name: "a mount hides the root of the running runtime", on: onContainerd, want: health.RuntimeStorageFull, goal: 8 * time.Second,
+		evidence: constant("is not there any more"), next: constant("Do not restart the runtime before"),
+		make: func(b *bench) func() { return b.SmallRoot("tmpfs").Unmount },
+	},
+	{
+		name: "the database of the running runtime is moved", on: onContainerd, want: health.RuntimeStorageFull, goal: 8 * time.Second,
+		evidence: constant("is not there any more"), next: constant("Do not restart the runtime before"),
+		make: func(b *bench) func() {
+			dir := fmt.Sprintf("/proc/%d/root%s", b.Namespace.Pid(), b.file("root", "io.containerd.metadata.v1.bolt"))
+			b.must(os.Rename(dir, dir+".moved"))
+			return func() { b.must(os.Rename(dir+".moved", dir)) }
+		},
+	},
 	written("conmon's exit files: no space", onCRIO, (*runtime.FileSystem).Fill, func(*bench) string { return "/run/crio/exits" }),
 	written("conmon's logs: no inodes", onCRIO, (*runtime.FileSystem).FillInodes, func(b *bench) string { return b.file("log") }),
 	written("pinned namespaces: no inodes", onCRIO, (*runtime.FileSystem).FillInodes, func(b *bench) string { return b.file("state", "ns") }),
 	written("the network plugins' files: read-only", []string{"containerd", "CRI-O"}, (*runtime.FileSystem).ReadOnly,
 		func(*bench) string { return "/var/lib/cni" }),
+	written("the containers' FIFOs, on a mount of their own: read-only", onContainerd, (*runtime.FileSystem).ReadOnly,
+		constant("/run/containerd/fifo")),
 	written("cri-dockerd's files: no space", onDocker, (*runtime.FileSystem).Fill, func(b *bench) string { return b.file("state") }),
 	{
 		name: "file system below the runtime's root frozen", want: health.RuntimeStorageStall, goal: 13 * time.Second, limit: 25 * time.Second,
