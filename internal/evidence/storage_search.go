@@ -72,7 +72,7 @@ func (s *storage) search(ctx context.Context, pid int, known []storageDir) {
 	mounts, err := s.table.Mounts(ctx, pid)
 	s.searchUnread.Add("mount table", err)
 	s.mounts = max(s.mounts, len(mounts))
-	w := &writer{storage: s, process: p, mounts: mounts, seen: map[string]bool{}, own: map[string]bool{}}
+	w := &writer{storage: s, process: p, mounts: mounts, seen: map[string]bool{}, named: map[string]bool{}}
 	for _, d := range known {
 		if d.pid == pid && d.isLost(s.procfs) {
 			w.dirs = append(w.dirs, d)
@@ -104,7 +104,7 @@ type writer struct {
 	process proc.Process
 	mounts  []proc.Mount
 	seen    map[string]bool // paths that have been added, or are not to be
-	own     map[string]bool // directories that are the process's own
+	named   map[string]bool // directories of the process, by its files and arguments
 }
 
 // recognize adds the directory in which a path shows the process to keep its data: that of a mount, or of a file that
@@ -121,7 +121,7 @@ func (w *writer) recognize(place string, fd int) {
 				d.fd = fd
 			}
 			w.dirs = append(w.dirs, d)
-			w.own[dir] = true
+			w.named[dir] = true
 		}
 	}
 }
@@ -137,7 +137,7 @@ func (w *writer) readArgs(p proc.Process) {
 			place = cmp.Or(proc.ArgValue(w.table.Args(p.ID()), a.flag), a.otherwise)
 		}
 		place = family.RunPath(place)
-		w.own[place] = !a.isFile
+		w.named[place] = !a.isFile
 		m, found := w.unknownMount(place)
 		if found && a.isFile {
 			place = m.Point
@@ -190,7 +190,7 @@ func (w *writer) readFiles(open map[string]int) {
 // readMounts adds the file systems that are mounted directly below the process's own directories.
 func (w *writer) readMounts() {
 	for _, m := range w.mounts {
-		if m.Type == "nsfs" || !w.own[path.Dir(m.Point)] {
+		if m.Type == "nsfs" || !w.named[path.Dir(m.Point)] {
 			continue
 		}
 		if _, found := w.unknownMount(m.Point); found {

@@ -17,9 +17,9 @@ func (p *pass) goneServers(d *dump, hops map[proc.ID]descriptors) {
 	connected := map[string]bool{}
 	for hop, known := range hops {
 		for inode := range known.sockets {
-			own := d.byInode[inode]
-			name := d.byInode[own.Peer].Name
-			if hop.PID == runtime && own.Name == "" && own.Kind == unix.SOCK_STREAM && p.isForeign(name) {
+			end := d.byInode[inode]
+			name := d.byInode[end.Peer].Name
+			if hop.PID == runtime && end.Name == "" && end.Kind == unix.SOCK_STREAM && p.isForeign(name) {
 				connected[name] = true
 			}
 		}
