@@ -72,7 +72,7 @@ func fit(blocks []block, height int) []block {
 // blocks are the parts of the brief text, the most urgent first.
 func (d *Document) blocks(moreBy string) []block {
 	var evidence, links, steps []string
-	missing := ""
+	var chainEnd, missing string
 	for _, s := range d.Sections {
 		switch s.ID {
 		case "evidence":
@@ -81,9 +81,7 @@ func (d *Document) blocks(moreBy string) []block {
 			for i := range s.Rows {
 				links = append(links, briefLink(&s.Rows[i]))
 			}
-			if s.Footnote != "" {
-				links = append(links, s.Footnote)
-			}
+			chainEnd = s.Footnote
 		case "todo":
 			steps = texts(s.Rows)
 		case "state":
@@ -97,6 +95,7 @@ func (d *Document) blocks(moreBy string) []block {
 		term("Message", labelled(d.Summary, "Message"), 2),
 		{label: "Evidence", texts: evidence, lines: 1, keeps: 2},
 		{label: "Chain", texts: links, lines: 1, keeps: 5},
+		term("", chainEnd, 2),
 		term("Next", labelled(d.Summary, "Next"), 2),
 	}
 	if len(steps) > 0 {
