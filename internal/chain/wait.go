@@ -129,7 +129,7 @@ func (f *waiting) frozen() (path string, ok bool) {
 // held reports whether a process is stopped, traced or frozen.
 func (f *waiting) held() (wait, bool) {
 	threads := f.unmoved()
-	traced := slices.IndexFunc(threads, func(t thread) bool { return t.State == 't' })
+	traced := slices.IndexFunc(threads, f.isTracers)
 	if traced >= 0 {
 		tracer, err := proc.TracerPID(proc.Path(f.procfs, f.pid, "task"), threads[traced].PID)
 		f.unseenIf("its tracer", err)
@@ -145,6 +145,12 @@ func (f *waiting) held() (wait, bool) {
 	}
 	path, frozen := f.frozen()
 	return cgroupWait(path, facts.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
+}
+
+// isTracers reports whether a thread may wait for its tracer. One that has ended is there until that has reaped it: the
+// process cannot end before.
+func (f *waiting) isTracers(t thread) bool {
+	return t.State == 't' || t.State == 'Z' && f.last.threads[f.pid].Exiting
 }
 
 // thread follows a thread that has not run.

@@ -92,6 +92,22 @@ func TestSince(t *testing.T) {
 	}
 }
 
+// TestUnreapedThread: a process that ends waits for the tracer of a thread that has ended, and one that lives does not.
+func TestUnreapedThread(t *testing.T) {
+	for flags, want := range map[string]int{" 4 ": 12, " 4194304 ": 10} {
+		root := procTree(t, map[int]byte{10: 'S', 12: 'S'})
+		line := strings.Replace(evidencetest.StatLine(10, "thing", 'S', 1, 100), " 4194304 ", flags, 1)
+		evidencetest.WriteTree(t, root, map[string]string{
+			"10/stat": line, "10/task/10/stat": line, "10/task/11/stat": evidencetest.StatLine(11, "thing", 'Z', 1, 100),
+			"10/task/11/schedstat": "1 1 1\n", "10/task/11/status": "TracerPid:\t12\n",
+		})
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		c := New(proc.NewTable(root), sysfs, nil).Process(t.Context(), 10)
+		check.Equal(t, c.Culprit().PID, want, "%s: %+v", flags, c)
+	}
+}
+
 // TestHostileProc: files that are missing, wrong or huge end the chain and name
 // nothing.
 func TestHostileProc(t *testing.T) {

@@ -58,7 +58,7 @@ var podFaults = []fault{
 			end := b.helper("trace", fmt.Sprint(first))
 			b.injected = time.Now()
 			b.must(syscall.Kill(first, syscall.SIGKILL))
-			return inTurn(end, victim.Remove)
+			return inTurn(end, victim.Stop, victim.Remove)
 		},
 		culprit: theOther, next: pidOfOther,
 	},

@@ -49,6 +49,12 @@ var processFaults = []fault{
 		culprit: theOther, next: pidOfOther,
 	},
 	{
+		name: "the thread that reads from connections is traced and stopped", want: health.RuntimeFrozen, goal: 5 * time.Second, limit: 20 * time.Second,
+		make:    func(b *bench) func() { return b.helper("tracepollers", fmt.Sprint(b.Pid())) },
+		culprit: theOther, next: pidOfOther,
+		onTheWay: []string{health.RuntimeUnresponsive},
+	},
+	{
 		name: "CPU quota of 2 ms a second", want: health.RuntimeThrottled, goal: 3 * time.Second, limit: 10 * time.Second,
 		prepare: func(b *bench) { b.heavyList("cpu") }, onTheWayBack: []string{health.RelistSlow}, hold: 10 * time.Second,
 		make: func(b *bench) func() {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,6 +38,49 @@ func TraceAll(pid string, ready func()) error {
 	}
 	ready()
 	select {}
+}
+
+// TracePollers stops the threads of a Go program that wait for its connections by ptrace, calls ready and keeps them: the
+// program reads nothing meanwhile.
+func TracePollers(pid string, ready func()) error {
+	const settles = 500 * time.Millisecond
+	runtime.LockOSThread()
+	traced := 0
+	for last := time.Now(); time.Since(last) < settles || traced == 0; {
+		tasks, _ := filepath.Glob("/proc/" + pid + "/task/[0-9]*")
+		if len(tasks) == 0 {
+			return fmt.Errorf("process %s has no threads", pid)
+		}
+		for _, task := range tasks {
+			if traceIf(task, polls) {
+				traced++
+				last = time.Now()
+			}
+		}
+	}
+	ready()
+	select {}
+}
+
+// traceIf traces a thread that is as wanted, still so once it is stopped, and reports whether it does.
+func traceIf(task string, wanted func(task string) bool) bool {
+	var tid int
+	_, err := fmt.Sscan(filepath.Base(task), &tid)
+	if err != nil || !wanted(task) || unix.PtraceAttach(tid) != nil { // which fails for one that is traced
+		return false
+	}
+	_, _ = unix.Wait4(tid, nil, unix.WALL, nil)
+	if !wanted(task) {
+		_ = unix.PtraceDetach(tid)
+		return false
+	}
+	return true
+}
+
+// polls reports whether a thread waits for connections.
+func polls(task string) bool {
+	call, _ := os.ReadFile(filepath.Join(task, "syscall"))
+	return strings.HasPrefix(string(call), fmt.Sprint(unix.SYS_EPOLL_PWAIT)+" ")
 }
 
 // PermitNothing is a fanotify agent that reads the events of a directory and answers none.

@@ -29,6 +29,8 @@ func run(mode string, args []string) error {
 	switch mode {
 	case "trace":
 		return lab.TraceAll(args[0], ready)
+	case "tracepollers":
+		return lab.TracePollers(args[0], ready)
 	case "flocks": // a thread of its own waits for each file
 		threads()
 		for _, file := range args {
