@@ -76,7 +76,7 @@ func (f *waiting) serversOfStarts(ctx context.Context) {
 		texts = append(texts, fmt.Sprintf("pid %d (%s) at socket %s", pid, all.ByPID[pid].Comm, servers[pid]))
 	}
 	if len(texts) > 0 {
-		f.add(unclear(f.asleepText(), "whether a request is unanswered cannot be seen of %s", strings.Join(texts, ", ")))
+		f.add(unclear(f.asleepText(), "it may wait for an answer of %s, which cannot be seen", strings.Join(texts, " or of ")))
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/test/lab"
 	"github.com/plegd/plegd/test/lab/runtime"
@@ -94,6 +96,8 @@ type bench struct {
 	// in place of /proc/pressure/memory.
 	kubelet  *atomic.Bool
 	pressure string
+	// snapshots is a snapshotter that does not answer.
+	snapshots *grpc.Server
 	// flags are plegd's, beside those of the fault; files as in PlegdOptions.
 	flags []string
 	files map[string]string

@@ -1,0 +1,93 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// startFaults are those that only starts of pods show, to a kubelet whose metrics are read.
+var startFaults = []fault{
+	{
+		// It has read the request, and waits for nothing: which of its clients' requests it owes an answer cannot be seen.
+		name: "a snapshotter does not answer", on: onContainerd, want: health.PodStartsFailing, goal: 20 * time.Second, limit: 40 * time.Second, fresh: true,
+		configure: func(b *bench) { b.serveSnapshots() },
+		prepare: func(b *bench) {
+			b.Terminate()
+			b.ReplaceInConfig(firstPlugin, strings.ReplaceAll(missingSnapshotter, "nydus", "mute")+
+				fmt.Sprintf("[proxy_plugins.mute]\n  type = \"snapshot\"\n  address = %q\n", b.file("mute.sock"))+firstPlugin)
+			b.Start()
+			b.serveKubeletMetrics()
+		},
+		make: func(b *bench) func() {
+			wait := b.startHostPod()
+			b.kubelet.Store(false)
+			return func() {
+				b.kubelet.Store(true)
+				b.snapshots.Stop()
+				wait()
+			}
+		},
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindRuntime, PID: b.Pid()} },
+		next: func(b *bench) string {
+			return fmt.Sprintf("it may wait for an answer of pid %d (faults", os.Getpid())
+		},
+	},
+}
+
+// serveSnapshots serves a snapshotter that has nothing and is to prepare nothing: it leaves such requests unanswered.
+func (b *bench) serveSnapshots() {
+	b.t.Helper()
+	listener, err := net.Listen("unix", b.file("mute.sock"))
+	b.must(err)
+	b.snapshots = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		method, _ := grpc.MethodFromServerStream(stream)
+		switch {
+		case strings.HasSuffix(method, "/List"):
+			return nil
+		case strings.HasSuffix(method, "/Prepare"):
+			<-stream.Context().Done()
+		}
+		return status.Error(codes.NotFound, "not there")
+	}))
+	go func() { _ = b.snapshots.Serve(listener) }() // until Stop
+	b.t.Cleanup(b.snapshots.Stop)
+}
+
+// serveKubeletMetrics serves the metrics of a kubelet: while it is not well each of its calls that start pods runs into a
+// deadline.
+func (b *bench) serveKubeletMetrics() {
+	b.kubelet = &atomic.Bool{}
+	b.kubelet.Store(true)
+	var failed, ended atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := ended.Add(1)
+		waiting := 0
+		if !b.kubelet.Load() {
+			failed.Add(1)
+			waiting = 3
+		}
+		const operation = `{operation_type="run_podsandbox"}`
+		fmt.Fprintf(w, "kubelet_pleg_last_seen_seconds %d\n", time.Now().Unix())
+		fmt.Fprintf(w, "kubelet_working_pods{config=\"desired\",lifecycle=\"sync\"} %d\n", waiting)
+		fmt.Fprintf(w, "kubelet_runtime_operations_total%s %d\n", operation, n)
+		fmt.Fprintf(w, "kubelet_runtime_operations_errors_total%s %d\n", operation, failed.Load())
+		fmt.Fprintf(w, "kubelet_runtime_operations_duration_seconds_sum%s %d\n", operation, 240*failed.Load())
+	}))
+	b.t.Cleanup(s.Close)
+	b.flags = []string{"--kubelet-metrics-url=" + s.URL + "/metrics"}
+}
