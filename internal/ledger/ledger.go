@@ -170,7 +170,8 @@ func (p *pass) next() time.Duration {
 		wait = SuspectInterval
 	}
 	for _, o := range p.owed {
-		if o.kind == lostPod && p.age(o) < idleLimit { // it is named then
+		isLost := o.kind == lostPod || o.kind == unserved
+		if isLost && p.age(o) < idleLimit { // it is named then
 			wait = min(wait, max(idleLimit-p.age(o), soon))
 		}
 	}

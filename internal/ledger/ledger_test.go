@@ -309,7 +309,7 @@ func TestLost(t *testing.T) {
 				l.Shims = family.NewShims(l.Table)
 				l.Pass(t.Context())
 			}
-			if tt.want && !tt.restarts {
+			if (tt.want || tt.wantEnded) && !tt.restarts {
 				now = now.Add(idleLimit - time.Second)
 				if next := l.Pass(t.Context()).Next; next > owedInterval {
 					t.Errorf("the next pass is after %s, a second before the limit", next)

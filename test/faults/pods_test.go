@@ -305,6 +305,33 @@ var podFaults = []fault{
 		culprit: func(*bench) facts.Link { return frozenWait },
 	},
 	{
+		// Its policy for images: a pull waits, and no call of plegd's.
+		name: "a file that the runtime reads is a FIFO", on: onCRIO, want: health.RuntimeThreadStuck, goal: 40 * time.Second, limit: 60 * time.Second,
+		make: func(b *bench) func() {
+			policy := b.file("policy.json")
+			text, err := os.ReadFile(policy)
+			b.must(err)
+			b.must(os.Remove(policy))
+			b.must(syscall.Mkfifo(policy, 0o600))
+			wait := inBackground(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+				defer cancel()
+				_ = b.cri.PullImage(ctx, lab.FreeAddress(b.t)+"/image:1")
+			})
+			return func() {
+				fifo, err := os.OpenFile(policy, os.O_WRONLY, 0)
+				b.must(err)
+				b.must(os.WriteFile(policy+".new", text, 0o600))
+				b.must(os.Rename(policy+".new", policy))
+				_, err = fifo.Write(text)
+				b.must(errors.Join(err, fifo.Close()))
+				wait()
+			}
+		},
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindRuntime, PID: b.Pid()} },
+		next:    func(b *bench) string { return fmt.Sprintf("FIFO that pid %d", b.Pid()) },
+	},
+	{
 		// Its container runs on, and no call waits.
 		name: "a conmon is killed", on: onCRIO, want: health.ShimStuck, goal: 75 * time.Second, limit: 100 * time.Second,
 		fresh:   true, // one container more
