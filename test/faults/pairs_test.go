@@ -114,7 +114,8 @@ var harmless = []struct {
 	{
 		// Its calls take seconds, and the runtime's answers none.
 		"a CPU quota of plegd's own", 30 * time.Second,
-		func(b *bench) { lab.NewControlGroup(b.t, "cpu", b.plegd.Pid()).Quota(8 * time.Millisecond) }, nil,
+		func(b *bench) { lab.NewControlGroup(b.t, "cpu", b.plegd.Pid()).Quota(8 * time.Millisecond) },
+		[]string{health.NodePressure},
 	},
 	{
 		"a daemon that a CNI plugin leaves", 60 * time.Second,

@@ -110,10 +110,7 @@ var processFaults = []fault{
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
 		next:    func(*bench) string { return "aise the" },
 	},
-	killedForMemory(fault{
-		name:    "the kernel kills a process of the runtime's cgroup",
-		prepare: func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.Pid()) },
-	}),
+	killedForMemory((*bench).Pid, fault{name: "the kernel kills a process of the runtime's cgroup"}),
 	{
 		name: "the kernel kills the runtime for memory", fresh: true, restarts: true, want: health.RuntimeNotListening,
 		goal: 5 * time.Second, onTheWay: []string{health.RuntimeMemoryLimited}, onTheWayBack: starting, back: 75 * time.Second,
@@ -218,11 +215,13 @@ func pidOfOther(b *bench) string { return fmt.Sprintf("pid %d", b.other) }
 
 // killedForMemory is the kill of a process in the cgroup of a hop, as of a shim or helper: it is the one with the highest
 // score.
-func killedForMemory(f fault) fault {
-	f.want, f.goal, f.back = health.RuntimeMemoryLimited, 8*time.Second, 75*time.Second // a kill counts for a minute
+func killedForMemory(hop func(*bench) int, f fault) fault {
+	f.prepare = func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", hop(b)) }
+	f.want, f.goal, f.limit, f.back = health.RuntimeMemoryLimited, 8*time.Second, 30*time.Second, 75*time.Second
+	f.fresh = true // a kill counts for a minute
 	f.make = func(b *bench) func() {
 		end := b.greedy()
-		return inTurn(end, b.group.KillForMemory(32<<20))
+		return inTurn(end, b.group.KillForMemory(160<<20))
 	}
 	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} }
 	f.next = func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() }
@@ -242,7 +241,7 @@ func freezeGroup(g *lab.ControlGroup) (thaw func()) {
 // greedy starts a process in the runtime's cgroup that needs more memory soon, and is killed before the runtime.
 func (b *bench) greedy() (end func()) {
 	b.t.Helper()
-	const script = `echo $$ >"$0/cgroup.procs"; echo 1000 >/proc/self/oom_score_adj; sleep 1; x=$(head -c 64000000 /dev/zero | tr '\0' x); sleep 60`
+	const script = `echo $$ >"$0/cgroup.procs"; echo 1000 >/proc/self/oom_score_adj; sleep 1; exec perl -e '$x = "x" x 256000000; sleep 60'`
 	_, end = lab.StartCommand(b.t, exec.Command("sh", "-c", script, lab.CgroupRoot+"/memory"+b.group.Path()))
 	return end
 }

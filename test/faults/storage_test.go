@@ -260,10 +260,9 @@ var dockerFaults = []fault{
 		},
 		back: 20 * time.Second, onTheWayBack: []string{health.RelistSlow},
 	},
-	killedForMemory(fault{
+	killedForMemory(func(b *bench) int { return b.dockerd.Pid() }, fault{
 		name: "the kernel kills a process of dockerd's cgroup", on: onDocker,
 		evidence: func(b *bench) string { return fmt.Sprintf("behind the runtime: pid %d (", b.dockerd.Pid()) },
-		prepare:  func(b *bench) { b.group = lab.NewControlGroup(b.t, "memory", b.dockerd.Pid()) },
 	}),
 	{
 		name: "dockerd is traced and stopped by a debugger", on: onDocker, want: health.RuntimeFrozen, goal: 5 * time.Second,
