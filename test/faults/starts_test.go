@@ -27,10 +27,7 @@ var startFaults = []fault{
 		name: "a snapshotter does not answer", on: onContainerd, want: health.PodStartsFailing, goal: 20 * time.Second, limit: 40 * time.Second, fresh: true,
 		configure: func(b *bench) { b.serveSnapshots() },
 		prepare: func(b *bench) {
-			b.Terminate()
-			b.ReplaceInConfig(firstPlugin, strings.ReplaceAll(missingSnapshotter, "nydus", "mute")+
-				fmt.Sprintf("[proxy_plugins.mute]\n  type = \"snapshot\"\n  address = %q\n", b.file("mute.sock"))+firstPlugin)
-			b.Start()
+			b.useSnapshots()
 			b.serveKubeletMetrics()
 		},
 		make: func(b *bench) func() {
@@ -46,6 +43,19 @@ var startFaults = []fault{
 		next: func(b *bench) string {
 			return fmt.Sprintf("it may wait for an answer of pid %d (faults", os.Getpid())
 		},
+	},
+	{
+		// The runtime's calls to it fail at once. containerd 2 connects with the first pod.
+		name: "a snapshotter has ended", on: onContainerd1, want: health.RuntimePeerStuck, goal: 25 * time.Second, limit: 40 * time.Second, fresh: true,
+		configure: func(b *bench) { b.serveSnapshots() },
+		prepare:   func(b *bench) { b.useSnapshots() },
+		make: func(b *bench) func() {
+			b.snapshots.Stop()
+			return b.serveSnapshots
+		},
+		back:    15 * time.Second, // it is looked at each 10 s
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindNode, Name: b.file("mute.sock")} },
+		next:    func(b *bench) string { return b.file("mute.sock") },
 	},
 }
 
@@ -66,6 +76,15 @@ func (b *bench) serveSnapshots() {
 	}))
 	go func() { _ = b.snapshots.Serve(listener) }() // until Stop
 	b.t.Cleanup(b.snapshots.Stop)
+}
+
+// useSnapshots restarts the runtime with that snapshotter.
+func (b *bench) useSnapshots() {
+	b.t.Helper()
+	b.Terminate()
+	b.ReplaceInConfig(firstPlugin, strings.ReplaceAll(missingSnapshotter, "nydus", "mute")+
+		fmt.Sprintf("[proxy_plugins.mute]\n  type = \"snapshot\"\n  address = %q\n", b.file("mute.sock"))+firstPlugin)
+	b.Start()
 }
 
 // serveKubeletMetrics serves the metrics of a kubelet: while it is not well each of its calls that start pods runs into a
