@@ -66,7 +66,10 @@ func TracePollers(pid string, ready func()) error {
 func traceIf(task string, wanted func(task string) bool) bool {
 	var tid int
 	_, err := fmt.Sscan(filepath.Base(task), &tid)
-	if err != nil || !wanted(task) || unix.PtraceAttach(tid) != nil { // which fails for one that is traced
+	if err != nil || !wanted(task) {
+		return false
+	}
+	if err := unix.PtraceAttach(tid); err != nil { // it is traced already
 		return false
 	}
 	_, _ = unix.Wait4(tid, nil, unix.WALL, nil)
