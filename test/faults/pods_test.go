@@ -54,7 +54,14 @@ var podFaults = []fault{
 		make: func(b *bench) func() {
 			name := fmt.Sprintf("--name=traced-%d", b.Pid())
 			victim := b.pods[0].RunContainer("victim", name)
-			first := pidOf(name)
+			first := -1
+			lab.Eventually(b.t, 20*time.Second, "the container's program runs", func() error {
+				first = pidOf(name)
+				if first < 0 {
+					return errors.New("it does not")
+				}
+				return nil
+			})
 			end := b.helper("trace", fmt.Sprint(first))
 			b.injected = time.Now()
 			b.must(syscall.Kill(first, syscall.SIGKILL))
