@@ -212,7 +212,7 @@ func (d *Daemon) watch() {
 	d.shown["ledger"] = &d.owed
 	d.ledger = ledger.New(ledger.Options{
 		Table: d.sources.Table, Shims: d.sources.Shims, SysFS: cfg.SysFS, PIDs: d.sources.PIDs, Sockets: d.sources.Sockets, Pod: d.pod,
-		Begun: d.restored.owed, Listed: d.listedByID, TakeDropped: d.client.TakeDropped, Suspects: d.suspects, Failures: d.inspectionErrors,
+		Begun: d.restored.owed, Listed: d.listedByID, TakeDropped: d.client.TakeDropped, Answers: d.client.Answers, Suspects: d.suspects, Failures: d.inspectionErrors,
 	})
 	if cfg.Events != relist.Off {
 		d.events = events.New(events.Options{

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/chain"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
@@ -72,14 +73,18 @@ type Options struct {
 	Listed func() map[string]*cri.Entry
 	// TakeDropped returns the entries, since the last call, that were running in one list and not in the next one.
 	TakeDropped func() []*cri.Entry
+	// Answers asks the runtime for a sandbox or container.
+	Answers func(context.Context, *cri.Entry) error
 	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends.
 	Suspects func() bool
 	// Failures returns the errors with which calls for single pods fail.
 	Failures func() []string
 	// Begun is since when something was owed to the plegd before, as Ages had it.
 	Begun map[string]time.Time
-	// Clock returns the time; nil for the system's.
+	// Clock returns the time; nil for the system's. Sleep waits for a time, and reports whether ctx has not ended; nil for
+	// bounded.Sleep.
 	Clock func() time.Time
+	Sleep func(context.Context, time.Duration) bool
 }
 
 // Ledger holds the obligations. Pass is for one goroutine.
@@ -116,6 +121,9 @@ type Ledger struct {
 func New(o Options) *Ledger {
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.Sleep == nil {
+		o.Sleep = bounded.Sleep
 	}
 	return &Ledger{
 		Options: o,

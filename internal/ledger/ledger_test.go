@@ -3,6 +3,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -53,7 +54,9 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		Listed:   func() map[string]*cri.Entry { return nil },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
 		Suspects: func() bool { return false },
+		Answers:  func(context.Context, *cri.Entry) error { return errors.New("not found") },
 		Clock:    func() time.Time { return *now },
+		Sleep:    func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil },
 	}
 }
 
@@ -354,6 +357,7 @@ func TestStarts(t *testing.T) {
 		isListed     bool          // too
 		isQuiet      bool          // nothing comes
 		daemon       int           // behind the runtime
+		isKnown      bool          // by the runtime, until it is removed before the next list
 		want         bool
 		succeeds     bool // a start, in the end
 	}{
@@ -366,6 +370,7 @@ func TestStarts(t *testing.T) {
 		{name: "others are listed for a moment", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isListed: true},
 		{name: "nothing comes", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isQuiet: true},
 		{name: "behind cri-dockerd", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", daemon: 20},
+		{name: "pods live for less than the time between two lists", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isKnown: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := node(t, nil)
@@ -376,6 +381,25 @@ func TestStarts(t *testing.T) {
 			options := optionsOf(t, root, &now)
 			options.PIDs = func() []int { return []int{10, tt.daemon} }
 			options.Listed = func() map[string]*cri.Entry { return listed }
+			watched := 0
+			options.Sleep = func(context.Context, time.Duration) bool { // the watched start: its entry is there for some looks
+				place := filepath.Join(dir, "watched")
+				switch watched++; watched {
+				case 2:
+					must.Do(t, os.Mkdir(place, 0o700))
+					must.Do(t, os.Chtimes(dir, now.Add(time.Millisecond), now.Add(time.Millisecond)))
+				case 5:
+					must.Do(t, os.Remove(place))
+					must.Do(t, os.Chtimes(dir, now, now))
+				}
+				return true
+			}
+			options.Answers = func(_ context.Context, e *cri.Entry) error {
+				if tt.isKnown && e.ID == "watched" && !e.Sandbox {
+					return nil
+				}
+				return errors.New("not found")
+			}
 			l := New(options)
 			l.Pass(t.Context())
 			for i := range failedStarts + 1 {

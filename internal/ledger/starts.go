@@ -19,6 +19,12 @@ const (
 	// podRetry is less than the time after which a kubelet starts the same pod again (pod_workers.go, backOffPeriod, 10 s),
 	// as two passes see it that are SuspectInterval apart.
 	podRetry = 2 * SuspectInterval
+	// watchTime is how long the directories are watched in one pass until a start is seen to fail, watchEvery the time
+	// between two looks: less than a pod takes that is made, stopped and removed again.
+	watchTime  = 3 * time.Second
+	watchEvery = 50 * time.Millisecond
+	// maxAsked bounds the entries that the runtime is asked for at each look.
+	maxAsked = 4
 	// startsOver is the time without a failed start after which starts no longer fail.
 	startsOver = time.Minute
 	// maxStartDirs bounds the directories of starts, maxStarts the entries that are read of one.
@@ -38,6 +44,8 @@ type starts struct {
 	since   time.Time             // the first of all
 	last    time.Time             // the last of all, zero for none
 	where   string                // the directory that showed it
+	proven  bool                  // a start was watched, and failed
+	notDue  time.Time             // until then starts are not watched: they succeed
 }
 
 // startDir is a directory in which the runtime makes an entry for each start, that of a sandbox, a container or a network
@@ -71,12 +79,54 @@ func (p *pass) starts(ctx context.Context) {
 	case where != "" && !isUnderWay:
 		s.note(p.moment, where)
 	}
+	if s.failed >= failedStarts && !s.proven && !p.moment.Before(s.notDue) {
+		p.watchStart(ctx)
+	}
+}
+
+// watchStart watches the directories until a start ends: the pods of those before may have been removed again between two
+// lists. While its entries are there, the runtime is asked for them.
+func (p *pass) watchStart(ctx context.Context) {
+	s := &p.started
+	before := s.entries()
+	hasBegun := false
+	for range watchTime / watchEvery {
+		if !p.Sleep(ctx, watchEvery) {
+			return
+		}
+		where, _ := p.lookAtStarts()
+		come := slices.DeleteFunc(s.entries(), func(name string) bool { return slices.Contains(before, name) })
+		if slices.ContainsFunc(come[:min(len(come), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) }) {
+			s.forget()
+			s.notDue = p.moment.Add(againAfter)
+			return
+		}
+		hasBegun = hasBegun || where != "" || len(come) > 0
+		if hasBegun && len(come) == 0 {
+			s.proven = true
+			return
+		}
+	}
+}
+
+// entries returns the names in the directories, of the last looks.
+func (s *starts) entries() (out []string) {
+	for _, d := range s.dirs {
+		out = append(out, d.names...)
+	}
+	return out
+}
+
+// isKnown reports whether the runtime knows a sandbox or a container by the name of an entry.
+func (p *pass) isKnown(ctx context.Context, name string) bool {
+	return p.Answers(ctx, &cri.Entry{ID: name, Sandbox: true}) == nil || p.Answers(ctx, &cri.Entry{ID: name}) == nil
 }
 
 // forget forgets the failed starts.
 func (s *starts) forget() {
 	s.failed = 0
 	s.last = time.Time{}
+	s.proven = false
 }
 
 // findStartDirs finds the directories of starts: that of network namespaces, and those in the runtime's mounts, for any
@@ -201,7 +251,7 @@ func (d *startDir) look(root string) (change, error) {
 func (p *pass) startsFinding() []facts.Finding {
 	s := &p.started
 	runtime, err := p.Table.Alive(s.runtime.PID)
-	if s.failed < failedStarts || err != nil {
+	if !s.proven || err != nil {
 		return nil
 	}
 	link := facts.Link{
