@@ -137,11 +137,9 @@ func (s *cgroupSource) increases(level string, n int) iter.Seq2[counters, time.D
 		for i := last - 1; i >= max(0, last-n); i-- {
 			older := s.samples[i]
 			passed := newest.taken.Sub(older.taken)
-			if passed <= 0 || i+1 < last && passed > maxSampleAge {
-				continue
-			}
+			isRecent := passed > 0 && (i+1 == last || passed <= maxSampleAge)
 			grown, ok := newest.counters[level].minus(older.counters[level])
-			if ok && !yield(grown, passed) {
+			if isRecent && ok && !yield(grown, passed) {
 				return
 			}
 		}
