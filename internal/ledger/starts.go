@@ -43,7 +43,7 @@ type starts struct {
 	failed  int                   // those that cannot be the retry of the one before
 	since   time.Time             // the first of all
 	last    time.Time             // the last of all, zero for none
-	where   string                // the directory that showed it
+	dir     string                // the directory that showed it
 	proven  bool                  // a start was watched, and failed
 	notDue  time.Time             // until then starts are not watched: they succeed
 }
@@ -70,14 +70,14 @@ func (p *pass) starts(ctx context.Context) {
 		return
 	}
 	p.findStartDirs(ctx, listed)
-	where, isUnderWay := p.lookAtStarts()
+	dir, isUnderWay := p.lookAtStarts()
 	isNew := hasNew(listed, s.listed)
 	s.listed = listed
 	switch {
 	case isNew:
 		s.forget()
-	case where != "" && !isUnderWay:
-		s.note(p.moment, where)
+	case dir != "" && !isUnderWay:
+		s.count(p.moment, dir)
 	}
 	if s.failed >= failedStarts && !s.proven && !p.moment.Before(s.notDue) {
 		p.watchStart(ctx)
@@ -88,20 +88,20 @@ func (p *pass) starts(ctx context.Context) {
 // lists. While its entries are there, the runtime is asked for them.
 func (p *pass) watchStart(ctx context.Context) {
 	s := &p.started
-	before := s.entries()
+	present := s.entries()
 	hasBegun := false
 	for range watchTime / watchEvery {
 		if !p.Sleep(ctx, watchEvery) {
 			return
 		}
-		where, _ := p.lookAtStarts()
-		come := slices.DeleteFunc(s.entries(), func(name string) bool { return slices.Contains(before, name) })
+		dir, _ := p.lookAtStarts()
+		come := slices.DeleteFunc(s.entries(), func(name string) bool { return slices.Contains(present, name) })
 		if slices.ContainsFunc(come[:min(len(come), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) }) {
 			s.forget()
 			s.notDue = p.moment.Add(againAfter)
 			return
 		}
-		hasBegun = hasBegun || where != "" || len(come) > 0
+		hasBegun = hasBegun || dir != "" || len(come) > 0
 		if hasBegun && len(come) == 0 {
 			s.proven = true
 			return
@@ -151,8 +151,8 @@ func (p *pass) findStartDirs(ctx context.Context, listed map[string]*cri.Entry) 
 	slices.Sort(dirs)
 	for _, dir := range slices.Compact(dirs) {
 		isKnown := slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path == dir })
-		on, _ := proc.MountOf(mounts, dir)
-		if on.Type == "tmpfs" && !isKnown && len(s.dirs) < maxStartDirs {
+		mount, _ := proc.MountOf(mounts, dir)
+		if mount.Type == "tmpfs" && !isKnown && len(s.dirs) < maxStartDirs {
 			s.dirs = append(s.dirs, &startDir{path: dir})
 		}
 	}
@@ -172,33 +172,33 @@ func startDirOf(place string, listed map[string]*cri.Entry) string {
 
 // lookAtStarts returns a directory in which an entry has come and gone, "" for none, and whether one has come anywhere
 // and is there.
-func (p *pass) lookAtStarts() (where string, isUnderWay bool) {
+func (p *pass) lookAtStarts() (dir string, isUnderWay bool) {
 	root := proc.Path(p.Table.ProcFS, p.started.runtime.PID, "root")
 	for _, d := range p.started.dirs {
 		seen, err := d.look(root)
 		p.unread.Add(directoriesOfStarts, err)
 		switch seen {
 		case cameAndWent:
-			where = d.path
+			dir = d.path
 		case entryCame:
 			isUnderWay = true
 		}
 	}
-	return where, isUnderWay
+	return dir, isUnderWay
 }
 
 // hasNew reports whether an entry is listed that was not before.
-func hasNew(listed, before map[string]*cri.Entry) bool {
+func hasNew(listed, previous map[string]*cri.Entry) bool {
 	for id := range listed {
-		if before[id] == nil {
+		if previous[id] == nil {
 			return true
 		}
 	}
 	return false
 }
 
-// note notes a failed start.
-func (s *starts) note(moment time.Time, where string) {
+// count counts a failed start.
+func (s *starts) count(moment time.Time, dir string) {
 	if s.last.IsZero() {
 		s.since = moment
 	}
@@ -206,7 +206,7 @@ func (s *starts) note(moment time.Time, where string) {
 		s.failed++
 	}
 	s.last = moment
-	s.where = where
+	s.dir = dir
 }
 
 // change is the difference between two looks at a directory.
@@ -229,17 +229,17 @@ func (d *startDir) look(root string) (change, error) {
 	if err != nil {
 		return otherChange, err
 	}
-	before := *d
+	earlier := *d
 	d.changed = info.ModTime()
 	d.names = names
 	isNew := func(name string) bool {
-		_, known := slices.BinarySearch(before.names, name)
+		_, known := slices.BinarySearch(earlier.names, name)
 		return !known
 	}
 	switch {
-	case before.changed.IsZero():
+	case earlier.changed.IsZero():
 		return otherChange, nil
-	case slices.Equal(names, before.names):
+	case slices.Equal(names, earlier.names):
 		return cameAndWent, nil
 	case slices.ContainsFunc(names, isNew):
 		return entryCame, nil
@@ -256,7 +256,7 @@ func (p *pass) startsFinding() []facts.Finding {
 	}
 	link := facts.Link{
 		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, State: facts.LinkFailing, Since: s.since,
-		Evidence: fmt.Sprintf("starts nothing: an entry comes and goes in %s within seconds, again and again, and no new pod or container is listed", s.where),
+		Evidence: fmt.Sprintf("starts nothing: an entry comes and goes in %s within seconds, again and again, and no new pod or container is listed", s.dir),
 	}
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
 	return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
