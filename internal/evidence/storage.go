@@ -254,9 +254,15 @@ func (d *storageDir) isLost(procfs string) bool {
 	if d.database == "" {
 		return false
 	}
+	descriptor := proc.Path(procfs, d.pid, fmt.Sprintf("fd/%d", d.fd))
+	leads, err := proc.Link(descriptor)
+	isOpen := err == nil && filepath.Base(strings.TrimSuffix(leads, " (deleted)")) == filepath.Base(d.database)
+	if !isOpen { // the process has ended or closed it; the descriptor may be that of another file
+		return false
+	}
 	var open, placed unix.Stat_t
-	err := unix.Stat(proc.Path(procfs, d.pid, fmt.Sprintf("fd/%d", d.fd)), &open)
-	if err != nil { // the process has ended
+	err = unix.Stat(descriptor, &open)
+	if err != nil {
 		return false
 	}
 	err = unix.Stat(proc.Path(procfs, d.pid, "root")+d.database, &placed)

@@ -182,16 +182,21 @@ func TestStorageDirectories(t *testing.T) {
 // stays known by that path.
 func TestLostDirectory(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(dir string) error
+		change func(dir string, database *os.File) error
 		want   bool
 	}{
-		"as it was":    {func(string) error { return nil }, false},
-		"another file": {func(dir string) error { return os.WriteFile(dir+"/other.db", nil, 0o600) }, false},
-		"moved":        {func(dir string) error { return os.Rename(dir, dir+".moved") }, true},
-		"removed":      {os.RemoveAll, true},
-		"in another's place": {func(dir string) error {
+		"as it was":    {func(string, *os.File) error { return nil }, false},
+		"another file": {func(dir string, _ *os.File) error { return os.WriteFile(dir+"/other.db", nil, 0o600) }, false},
+		"moved":        {func(dir string, _ *os.File) error { return os.Rename(dir, dir+".moved") }, true},
+		"removed":      {func(dir string, _ *os.File) error { return os.RemoveAll(dir) }, true},
+		"in another's place": {func(dir string, _ *os.File) error {
 			return errors.Join(os.Remove(dir+"/meta.db"), os.WriteFile(dir+"/meta.db", nil, 0o600))
 		}, true},
+		"closed, its descriptor is another file's": {func(_ string, database *os.File) error {
+			other, err := os.Open(os.DevNull)
+			must.Do(t, err)
+			return errors.Join(unix.Dup3(int(other.Fd()), int(database.Fd()), unix.O_CLOEXEC), other.Close())
+		}, false},
 	} {
 		dir := filepath.Join(t.TempDir(), "root")
 		must.Do(t, os.Mkdir(dir, 0o755))
@@ -199,7 +204,7 @@ func TestLostDirectory(t *testing.T) {
 		must.Do(t, err)
 		t.Cleanup(func() { _ = f.Close() })
 		d := storageDir{FileSystem: facts.FileSystem{Directory: dir}, pid: os.Getpid(), database: f.Name(), fd: int(f.Fd())}
-		must.Do(t, tt.change(dir))
+		must.Do(t, tt.change(dir, f))
 		s := &storage{procfs: "/proc", sysfs: "/sys", table: proc.NewTable("/proc"), pids: func() []int { return []int{d.pid} }, isCalm: never}
 		newStorage(s)
 		s.dirs = []storageDir{d}

@@ -4,11 +4,15 @@ import (
 	"hash/fnv"
 	"maps"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/proc"
 )
+
+// goneFor is how long a server that has ended is owed for: it may have been taken away for good.
+const goneFor = time.Hour
 
 // goneServers notes the unix sockets to which the runtime has been connected and at which nobody listens any more, as
 // at that of a snapshotter that has ended: its calls there fail at once.
@@ -55,8 +59,11 @@ func (d *dump) listens(name string) bool {
 func (p *pass) keepGone(name string) {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(name)) // never fails
-	p.keep(obligation{
+	o := p.keep(obligation{
 		identity: identity{kind: goneServer, id: hash.Sum64()}, waiter: p.pids[0], name: name,
-		evidence: "was connected to the socket " + name + ", and calls there fail",
+		evidence: "was connected to the socket " + name + ", and a call there fails",
 	})
+	if p.age(o) > goneFor {
+		delete(p.servers, name)
+	}
 }

@@ -214,6 +214,9 @@ func TestGoneServer(t *testing.T) {
 			if len(found) > 0 && found[0].Chain.Culprit().Name != path {
 				t.Errorf("the culprit is not %s", path)
 			}
+			b.now = b.now.Add(time.Hour)
+			l.Pass(t.Context())
+			checkFinding(t, l.Pass(t.Context()).Findings, "", 0) // it was taken away
 		})
 	}
 }

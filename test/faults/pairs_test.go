@@ -44,23 +44,23 @@ func TestPairs(t *testing.T) {
 				b.watch(&f)
 				defer w.make(b)() // before the context of its calls ends
 				b.awaitActive(w.want)
-				pair.took(len(faults), b.beside(&f, w.want))
+				pair.took(len(faults), b.beside(&f, &w))
 			})
 		}
 	}
 }
 
 // beside makes a fault while a warning stands.
-func (b *bench) beside(f *fault, warning string) (r result) {
+func (b *bench) beside(f, warning *fault) (r result) {
 	watch := lab.NewWatch(b.t, b.plegd)
 	b.injected = time.Now()
 	undo := f.make(b)
-	allowed := append([]string{f.want, warning, ""}, f.onTheWay...)
+	allowed := slices.Concat([]string{f.want, warning.want, ""}, f.onTheWay, warning.onTheWay)
 	named, ok := watch.Find(b.injected, f.limit, func(s lab.Sight) bool { return s.Reason == f.want })
 	time.Sleep(3 * time.Second)
 	last := watch.Sights(b.injected)
 	undo()
-	_, over := watch.Find(time.Now(), 20*time.Second, func(s lab.Sight) bool { return s.Reason == warning || s.Reason == "" })
+	_, over := watch.Find(time.Now(), 20*time.Second, func(s lab.Sight) bool { return s.Reason == warning.want || s.Reason == "" })
 	r.named = named.At.Sub(b.injected)
 	switch {
 	case !ok:
