@@ -615,7 +615,7 @@ func BenchmarkPass(b *testing.B) {
 	}
 }
 
-// TestDescriptorsAge: the runtime's descriptors are read again in calm once another number of them stays, and after a while
+// TestDescriptorsAge: the runtime's descriptors are read again in calm once two passes count another number, and after a while
 // even if it is the same.
 func TestDescriptorsAge(t *testing.T) {
 	root, err := os.MkdirTemp("/dev/shm", "proc") //nolint:usetesting // a size that counts, as of /proc/PID/fd
@@ -648,6 +648,10 @@ func TestDescriptorsAge(t *testing.T) {
 	must.Do(t, os.Symlink("socket:[999]", filepath.Join(fds, "4")))
 	next(Interval, 999, false, "as many")
 	next(idleLimit, 999, true, "as many, after a while")
+	must.Do(t, os.Symlink("socket:[555]", filepath.Join(fds, "5")))
+	next(Interval, 555, false, "one more")
+	must.Do(t, os.Symlink("socket:[556]", filepath.Join(fds, "6")))
+	next(Interval, 555, true, "one more, and plegd's own connection")
 	l.PIDs = func() []int { return []int{20} }
 	next(Interval, 999, false, "of another runtime")
 	check.Equal(t, len(l.ofHops), 1, "hops that are kept")

@@ -165,9 +165,9 @@ type descriptors struct {
 	count   int
 	sockets map[uint32]bool
 	pipes   []pipeEnd
-	// countedAt is the last pass that has counted them, and lastCount that number.
+	// countedAt is the last pass that has counted them, and wasOther whether it counted another number.
 	countedAt time.Time
-	lastCount int
+	wasOther  bool
 }
 
 // pipeEnd is a descriptor of a pipe, none of those that a process is started with.
@@ -221,18 +221,19 @@ func (p *pass) readHops() map[proc.ID]descriptors {
 	return hops
 }
 
-// hasChanged reports whether two passes have counted the same number of descriptors, and another one than was read: plegd's
-// own connections come and go.
+// hasChanged reports whether two passes have counted another number of descriptors than was read: that of one may be due to
+// plegd's own connections, which come and go.
 func (p *pass) hasChanged(known *descriptors, pid int) bool {
 	if !known.countedAt.Before(p.moment) {
 		return false // it was counted in this pass
 	}
 	count, err := proc.CountFDs(p.Table.ProcFS, pid)
 	p.unread.Add(descriptorsOfRuntime, err)
-	stays := count == known.lastCount
+	isOther := err == nil && count != known.count
+	hasChanged := isOther && known.wasOther
 	known.countedAt = p.moment
-	known.lastCount = count
-	return err == nil && stays && count != known.count
+	known.wasOther = isOther
+	return hasChanged
 }
 
 // read updates the open descriptors of each process.
@@ -260,7 +261,7 @@ func (p *pass) update(last descriptors, pid int, part string) descriptors {
 	if err == nil && !last.readAt.IsZero() && last.count == count {
 		return last
 	}
-	next := descriptors{readAt: p.moment, count: count, countedAt: p.moment, lastCount: count, sockets: map[uint32]bool{}}
+	next := descriptors{readAt: p.moment, count: count, countedAt: p.moment, sockets: map[uint32]bool{}}
 	err = proc.EachFD(p.Table.ProcFS, pid, func(fd int, leads string) bool {
 		inode, isSocket := proc.SocketInode(leads)
 		pipe, isPipe := pipeIdentity(leads)
