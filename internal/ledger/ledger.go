@@ -99,6 +99,10 @@ type Ledger struct {
 	// of the shims, as of the last look for an owner.
 	ofHops map[proc.ID]descriptors
 	opened map[proc.ID]descriptors
+	// newcomers are the TCP connections that the last pass has seen for the first time, strangers those that were there
+	// when the descriptors were last read, and are of none of the hops.
+	newcomers, strangers map[uint32]bool
+
 	served map[proc.ID]served // by shims
 	// servers are the unix sockets to which the runtime has been connected, with its process.
 	servers map[string]int
@@ -113,7 +117,7 @@ type Ledger struct {
 	// unread are the parts that the pass under way could not read: an obligation may be missing for them.
 	unread proc.Unread
 	// readTCP and readTimes read the TCP sockets, and the times of one.
-	readTCP   func(context.Context, map[uint32]bool) ([]proc.Socket, []proc.TCPClient, error)
+	readTCP   func(context.Context, map[uint32]bool) (proc.TCPSockets, error)
 	readTimes func(context.Context, proc.TCPSocket) (proc.TCPSocket, error)
 }
 

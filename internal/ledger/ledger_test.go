@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -541,9 +542,9 @@ func TestRequests(t *testing.T) {
 			options := optionsOf(t, root, &now)
 			options.Listed = func() map[string]*cri.Entry { return tt.listed }
 			l := New(options)
-			l.readTCP = func(_ context.Context, owned map[uint32]bool) ([]proc.Socket, []proc.TCPClient, error) {
+			l.readTCP = func(_ context.Context, owned map[uint32]bool) (proc.TCPSockets, error) {
 				check.Equal(t, owned[client.Inode], true, "the runtime has the socket")
-				return nil, []proc.TCPClient{{TCPSocket: client, Server: server}}, nil
+				return proc.TCPSockets{Clients: []proc.TCPClient{{TCPSocket: client, Server: server}}}, nil
 			}
 			l.readTimes = func(_ context.Context, s proc.TCPSocket) (proc.TCPSocket, error) {
 				s.Unread = tt.unread
@@ -630,9 +631,12 @@ func TestDescriptorsAge(t *testing.T) {
 	now := time.Now()
 	l := New(optionsOf(t, root, &now))
 	var owned map[uint32]bool
-	l.readTCP = func(_ context.Context, sockets map[uint32]bool) ([]proc.Socket, []proc.TCPClient, error) {
+	connections := map[uint32]bool{111: true} // one of another process
+	l.readTCP = func(_ context.Context, sockets map[uint32]bool) (proc.TCPSockets, error) {
 		owned = sockets
-		return nil, nil, nil
+		others := maps.Clone(connections)
+		maps.DeleteFunc(others, func(inode uint32, _ bool) bool { return sockets[inode] })
+		return proc.TCPSockets{Others: others}, nil
 	}
 	next := func(after time.Duration, inode uint32, want bool, what string) {
 		t.Helper()
@@ -652,6 +656,15 @@ func TestDescriptorsAge(t *testing.T) {
 	next(Interval, 555, false, "one more")
 	must.Do(t, os.Symlink("socket:[556]", filepath.Join(fds, "6")))
 	next(Interval, 555, true, "one more, and plegd's own connection")
+	next(idleLimit, 556, true, "after a while")
+	must.Do(t, os.Remove(filepath.Join(fds, "6")))
+	must.Do(t, os.Symlink("socket:[222]", filepath.Join(fds, "6")))
+	connections[222] = true
+	next(Interval, 222, false, "as many, with a connection that is new")
+	next(Interval, 222, true, "as many, with a connection that stays")
+	must.Do(t, os.Remove(filepath.Join(fds, "6")))
+	must.Do(t, os.Symlink("socket:[333]", filepath.Join(fds, "6")))
+	next(Interval, 333, false, "as many, and no new connection: that of another process is known")
 	l.PIDs = func() []int { return []int{20} }
 	next(Interval, 999, false, "of another runtime")
 	check.Equal(t, len(l.ofHops), 1, "hops that are kept")

@@ -53,14 +53,13 @@ func (p *pass) sockets(ctx context.Context) {
 	}
 	owners := &owners{pass: p}
 	hops := p.readHops()
-	unread, clients, err := p.readTCP(ctx, socketsOf(hops))
-	p.unread.Add(tcpSockets, err)
-	for _, s := range unread {
+	tcp := p.connections(ctx, hops)
+	for _, s := range tcp.Unread {
 		d.byInode[s.Peer] = proc.Socket{Inode: s.Peer} // a client has no name
 	}
-	p.requests(ctx, clients, hops)
+	p.requests(ctx, tcp.Clients, hops)
 	p.goneServers(d, hops)
-	for _, s := range slices.Concat(d.unread, unread) {
+	for _, s := range slices.Concat(d.unread, tcp.Unread) {
 		o := p.keepSocket(unreadBytes, s)
 		if o.waiter != 0 || p.isDue(o) {
 			p.resolveUnread(ctx, o, d.byInode[s.Peer], owners)
@@ -75,6 +74,18 @@ func (p *pass) sockets(ctx context.Context) {
 			p.resolveUnaccepted(ctx, o, owners)
 		}
 	}
+}
+
+// connections reads the TCP sockets. Where a connection may be a hop's, it reads the descriptors of the hops again.
+func (p *pass) connections(ctx context.Context, hops map[proc.ID]descriptors) proc.TCPSockets {
+	all, err := p.readTCP(ctx, socketsOf(hops))
+	if err == nil && p.haveCome(all.Others) {
+		p.rereadHops()
+		all, err = p.readTCP(ctx, socketsOf(hops))
+		p.strangers = all.Others
+	}
+	p.unread.Add(tcpSockets, err)
+	return all
 }
 
 // keepSocket notes what a socket shows.
@@ -219,6 +230,36 @@ func (p *pass) readHops() map[proc.ID]descriptors {
 	}
 	p.ofHops = hops
 	return hops
+}
+
+// rereadHops reads the descriptors of the hops again.
+func (p *pass) rereadHops() {
+	for hop := range p.ofHops {
+		p.ofHops[hop] = p.update(descriptors{}, hop.PID, descriptorsOfRuntime)
+	}
+}
+
+// haveCome reports whether a connection, of those that were not known to be a hop's, has come since the descriptors were
+// read, and has stayed from one pass to the next: it may be a hop's. The number of descriptors need not show that.
+func (p *pass) haveCome(others map[uint32]bool) bool {
+	isFresh := true // all descriptors were read in this pass
+	for _, known := range p.ofHops {
+		isFresh = isFresh && known.readAt.Equal(p.moment)
+	}
+	if isFresh {
+		p.strangers = others
+	}
+	newcomers := map[uint32]bool{}
+	haveStayed := false
+	for inode := range others {
+		if p.strangers[inode] {
+			continue
+		}
+		newcomers[inode] = true
+		haveStayed = haveStayed || p.newcomers[inode]
+	}
+	p.newcomers = newcomers
+	return haveStayed
 }
 
 // hasChanged reports whether two passes have counted another number of descriptors than was read: that of one may be due to

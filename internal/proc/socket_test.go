@@ -163,8 +163,14 @@ func TestReadTCP(t *testing.T) {
 		_, err = server.Write([]byte("abc"))
 		must.Do(t, err)
 		check.Equal(t, unreadAt(t, want.Name), Socket{}, "read, and answered")
-		_, connections, err := ReadTCP(t.Context(), map[uint32]bool{inodeOf(t, client.(*net.TCPConn)): true, want.Inode: true})
+		others, err := ReadTCP(t.Context(), nil)
 		must.Do(t, err)
+		check.Equal(t, others.Others[want.Peer], true, "another's connection")
+		check.Equal(t, others.Others[want.Inode], false, "another's connection, of a server")
+		owned, err := ReadTCP(t.Context(), map[uint32]bool{want.Peer: true, want.Inode: true})
+		must.Do(t, err)
+		check.Equal(t, owned.Others[want.Peer], false, "a connection of its own")
+		connections := owned.Clients
 		check.Equal(t, len(connections), 1, "connections to servers")
 		check.Equal(t, connections[0].Server, want.Inode, "the server's end")
 		times, err := ReadTimes(t.Context(), connections[0].TCPSocket)
@@ -183,9 +189,9 @@ func TestReadTCP(t *testing.T) {
 // unreadAt returns the socket of ReadTCP with a name, without its cookie.
 func unreadAt(t *testing.T, name string) (out Socket) {
 	t.Helper()
-	unread, _, err := ReadTCP(t.Context(), nil)
+	all, err := ReadTCP(t.Context(), nil)
 	must.Do(t, err)
-	for _, s := range unread {
+	for _, s := range all.Unread {
 		if s.Name == name {
 			out = s
 			out.Cookie = 0

@@ -77,44 +77,39 @@ type TCPClient struct {
 type tcpDigest struct {
 	listeners     map[uint16]uint32
 	unread, owned map[ends]TCPSocket
+	servers       map[ends]uint32 // of those owned, by the client's addresses
 }
 
-// ReadTCP returns, in the network namespace of this process, the sockets of servers with bytes that they do not
-// read, and the inode of each one's client on this node as its peer; a connection that is not accepted yet has its
-// listener's inode. And it returns the connections to servers of those whose inodes are owned.
-func ReadTCP(ctx context.Context, owned map[uint32]bool) (unread []Socket, clients []TCPClient, err error) {
+// TCPSockets are sockets in the network namespace of this process.
+type TCPSockets struct {
+	// Unread are the sockets of servers with bytes that they do not read, with the inode of each one's client on this
+	// node as its peer; a connection that is not accepted yet has its listener's inode.
+	Unread []Socket
+	// Clients are the connections to servers of those whose inodes are owned, Others the inodes of all other ones.
+	Clients []TCPClient
+	Others  map[uint32]bool
+}
+
+// ReadTCP reads the TCP sockets.
+func ReadTCP(ctx context.Context, owned map[uint32]bool) (TCPSockets, error) {
+	out := TCPSockets{Others: map[uint32]bool{}}
 	answers, err := tcpDump(ctx, 0, 1<<Established|1<<Listening, 0)
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
-	d := tcpDigest{listeners: map[uint16]uint32{}, unread: map[ends]TCPSocket{}, owned: map[ends]TCPSocket{}}
+	d := tcpDigest{listeners: map[uint16]uint32{}, unread: map[ends]TCPSocket{}, owned: map[ends]TCPSocket{}, servers: map[ends]uint32{}}
 	err = eachTCP(answers, func(s TCPSocket) { d.keep(s, owned[s.Inode]) })
-	if err != nil || len(d.unread)+len(d.owned) == 0 {
-		return nil, nil, err
+	if err != nil {
+		return out, err
 	}
-	servers := map[ends]uint32{} // by the client's addresses
-	err = eachTCP(answers, func(s TCPSocket) {
-		far := ends{s.Remote, s.Local}
-		server, found := d.unread[far]
-		listener, serves := d.listeners[server.Local.Port()]
-		if found && serves && s.Inode != 0 {
-			unread = append(unread, Socket{
-				Inode: cmp.Or(server.Inode, listener), Kind: unix.SOCK_STREAM, State: server.State, Cookie: server.Cookie,
-				Name: server.Local.String(), Peer: s.Inode, RQueue: server.Unread,
-			})
-		}
-		_, isOwned := d.owned[far]
-		if isOwned {
-			servers[far] = cmp.Or(s.Inode, d.listeners[s.Local.Port()])
-		}
-	})
+	err = eachTCP(answers, func(s TCPSocket) { d.compare(s, owned[s.Inode], &out) })
 	for near, s := range d.owned {
 		_, serves := d.listeners[s.Local.Port()]
 		if !serves {
-			clients = append(clients, TCPClient{TCPSocket: s, Server: servers[near]})
+			out.Clients = append(out.Clients, TCPClient{TCPSocket: s, Server: d.servers[near]})
 		}
 	}
-	return unread, clients, err
+	return out, err
 }
 
 // keep keeps a socket if it matters.
@@ -129,6 +124,27 @@ func (d *tcpDigest) keep(s TCPSocket, isOwned bool) {
 	}
 	if isOwned {
 		d.owned[near] = s
+	}
+}
+
+// compare notes what a socket is to the others, once all are kept.
+func (d *tcpDigest) compare(s TCPSocket, isOwned bool, out *TCPSockets) {
+	far := ends{s.Remote, s.Local}
+	server, found := d.unread[far]
+	listener, serves := d.listeners[server.Local.Port()]
+	if found && serves && s.Inode != 0 {
+		out.Unread = append(out.Unread, Socket{
+			Inode: cmp.Or(server.Inode, listener), Kind: unix.SOCK_STREAM, State: server.State, Cookie: server.Cookie,
+			Name: server.Local.String(), Peer: s.Inode, RQueue: server.Unread,
+		})
+	}
+	_, isOfOwned := d.owned[far]
+	if isOfOwned {
+		d.servers[far] = cmp.Or(s.Inode, d.listeners[s.Local.Port()])
+	}
+	_, isServer := d.listeners[s.Local.Port()]
+	if !isServer && !isOwned && s.Inode != 0 {
+		out.Others[s.Inode] = true
 	}
 }
 
