@@ -3,6 +3,7 @@
 package stacks
 
 import (
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -158,6 +159,10 @@ func stack(all bool) []byte {
 	return buf[:runtime.Stack(buf, all)]
 }
 
+// waits matches the states in which a goroutine of a scene waits for another one; not those in which it waits for the
+// garbage collector or was preempted.
+var waits = regexp.MustCompile(`^(chan receive|semacquire|sync\.)`)
+
 // settled returns a dump of the goroutines of the scene once all of them wait.
 func (s *scene) settled() *Dump {
 	s.Helper()
@@ -167,7 +172,7 @@ func (s *scene) settled() *Dump {
 		d.Goroutines = slices.DeleteFunc(d.Goroutines, func(g Goroutine) bool { return g.Creator != s.self })
 		waiting := 0
 		for _, g := range d.Goroutines {
-			if g.State != "running" && g.State != "runnable" {
+			if waits.MatchString(g.State) {
 				waiting++
 			}
 		}
