@@ -76,7 +76,7 @@ func (f *waiting) fileLocks(ctx context.Context) {
 
 // lockPath returns the path of a lock's file where a thread shows it, else "".
 func (f *waiting) lockPath(l proc.Lock) string {
-	return f.lockPaths[l.File[strings.LastIndexByte(l.File, ':')+1:]]
+	return f.lockPaths[l.Inode()]
 }
 
 // lockWait is the wait for a lock.
@@ -111,7 +111,7 @@ func (f *waiting) polledLock(ctx context.Context) (out wait, ok bool) {
 		if l.Waiting || l.Shared || l.PID <= 0 || l.PID == f.pid || files[l.File] == "" {
 			continue
 		}
-		f.lockPaths[l.File[strings.LastIndexByte(l.File, ':')+1:]] = files[l.File]
+		f.lockPaths[l.Inode()] = files[l.File]
 		return f.lockWait(ctx, proc.Lock{File: l.File, Holder: l.PID}), true
 	}
 	return wait{}, false

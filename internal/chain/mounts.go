@@ -144,7 +144,7 @@ func (f *waiting) backingOf(mount proc.Mount) (file string, below proc.Mount, ok
 	if err != nil {
 		return "", below, false
 	}
-	file = strings.TrimSuffix(strings.TrimSpace(string(b)), " (deleted)")
+	file = proc.WithoutDeleted(strings.TrimSpace(string(b)))
 	below, ok = proc.MountOf(f.mounts, file)
 	return file, below, ok
 }
@@ -157,7 +157,7 @@ func (f *waiting) mountOf(ctx context.Context, t thread) (path string, mount pro
 	}
 	fd := t.call.FD()
 	if t.call.File != "" && fd >= 0 {
-		path = strings.TrimSuffix(f.fd(fd), " (deleted)")
+		path = proc.WithoutDeleted(f.fd(fd))
 	}
 	if strings.HasPrefix(path, "/") && !strings.HasPrefix(path, terminals) {
 		id := proc.ReadFDInfo(f.procfs, f.pid, fd).MountID

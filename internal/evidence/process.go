@@ -6,7 +6,6 @@ import (
 	"math"
 	"path"
 	"slices"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -311,8 +310,7 @@ func (p *Process) largestFile(pid int) (size int) {
 		if !path.IsAbs(target) || proc.ReadFDInfo(p.hop.procfs, pid, fd).ReadOnly() {
 			return true
 		}
-		var st unix.Stat_t
-		err := unix.Stat(proc.Path(p.hop.procfs, pid, "fd/"+strconv.Itoa(fd)), &st)
+		st, err := proc.StatFD(p.hop.procfs, pid, fd)
 		if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
 			size = max(size, int(st.Size))
 		}

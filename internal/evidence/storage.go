@@ -254,17 +254,16 @@ func (d *storageDir) isLost(procfs string) bool {
 	if d.database == "" {
 		return false
 	}
-	descriptor := proc.Path(procfs, d.pid, fmt.Sprintf("fd/%d", d.fd))
-	leads, err := proc.Link(descriptor)
-	isOpen := err == nil && filepath.Base(strings.TrimSuffix(leads, " (deleted)")) == filepath.Base(d.database)
+	leads, err := proc.Link(proc.Path(procfs, d.pid, fmt.Sprintf("fd/%d", d.fd)))
+	isOpen := err == nil && filepath.Base(proc.WithoutDeleted(leads)) == filepath.Base(d.database)
 	if !isOpen { // the process has ended or closed it; the descriptor may be that of another file
 		return false
 	}
-	var open, placed unix.Stat_t
-	err = unix.Stat(descriptor, &open)
+	open, err := proc.StatFD(procfs, d.pid, d.fd)
 	if err != nil {
 		return false
 	}
+	var placed unix.Stat_t
 	err = unix.Stat(proc.Path(procfs, d.pid, "root")+d.database, &placed)
 	if err != nil {
 		return proc.Gone(err)

@@ -115,7 +115,7 @@ func (w *writer) recognize(place string, fd int) {
 		known := slices.ContainsFunc(w.dirs, func(d storageDir) bool { return d.Directory == dir })
 		if m.comm == w.process.Comm && found && !known && strings.HasPrefix(dir, "/") {
 			d := w.dirOn(w.mounts, dir, m.use, w.process.PID)
-			file := strings.TrimSuffix(place, " (deleted)")
+			file := proc.WithoutDeleted(place)
 			if strings.HasSuffix(file, ".db") {
 				d.database = file
 				d.fd = fd

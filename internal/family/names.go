@@ -46,7 +46,7 @@ func programOf(p proc.Identity) string {
 	if p.Exe == "" {
 		return ""
 	}
-	return path.Base(strings.TrimSuffix(p.Exe, " (deleted)"))
+	return path.Base(proc.WithoutDeleted(p.Exe))
 }
 
 // ShimID returns the id of the sandbox or container that a shim or conmon serves, by its

@@ -186,14 +186,12 @@ func storageDirectory(s *facts.Storage) string {
 
 // directoryFor returns the first directory of a use, "" where none is known.
 func directoryFor(s *facts.Storage, use string) string {
-	if s == nil {
-		return ""
+	for _, f := range cmp.Or(s, &facts.Storage{}).FileSystems {
+		if f.Use == use {
+			return f.Directory
+		}
 	}
-	i := slices.IndexFunc(s.FileSystems, func(f facts.FileSystem) bool { return f.Use == use })
-	if i < 0 {
-		return ""
-	}
-	return s.FileSystems[i].Directory
+	return ""
 }
 
 // stacksPID returns the first process in the CRI call path that has proved to write its goroutine stacks on

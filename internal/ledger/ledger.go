@@ -248,7 +248,9 @@ type pass struct {
 	serving []string
 	// shims are the shims and conmons of the runtime by their pids, in the process table of the pass.
 	shims map[int]proc.Process
-	seen  map[identity]bool
+	// listed is what Listed returned once that table was read, nil before.
+	listed map[string]*cri.Entry
+	seen   map[identity]bool
 }
 
 // readProcesses returns the processes of the node, nil where they cannot be read.

@@ -20,9 +20,9 @@ func (p *pass) lost(all *proc.Processes) {
 		p.dropped[entry.ID] = entry
 		p.droppedAt = p.moment
 	}
-	listed := p.Listed()
-	if len(p.shims)+len(p.served) > 0 && listed != nil {
-		p.unlisted(listed)
+	p.listed = p.Listed() // after the table of processes
+	if len(p.shims)+len(p.served) > 0 && p.listed != nil {
+		p.unlisted(p.listed)
 	}
 	if all.At.After(p.droppedAt) { // the shims of all that was dropped were in the table
 		clear(p.dropped)

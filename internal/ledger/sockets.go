@@ -162,8 +162,8 @@ func (p *pass) answersAt(name string) bool {
 }
 
 // owners finds the sockets and pipes of the runtime, the hops behind it and their shims. It reads the descriptors of a hop
-// when idleLimit has passed, or their number has changed and stays; when something is owed, those of a hop or shim whose
-// number has changed.
+// when idleLimit has passed, two passes have counted another number of them, or a TCP connection has come that may be its;
+// when something is owed, those of a hop or shim whose number has changed.
 type owners struct {
 	*pass
 	isRead    bool // in this pass, the shims too

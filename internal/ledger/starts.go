@@ -64,7 +64,10 @@ func (p *pass) starts(ctx context.Context) {
 	if p.moment.Sub(s.last) > startsOver {
 		s.forget()
 	}
-	listed := p.Listed()
+	listed := p.listed
+	if listed == nil {
+		listed = p.Listed()
+	}
 	isAlive := len(p.hops) > 0 && p.hops[0].PID == p.pids[0]
 	if !isAlive || len(listed) == 0 || p.daemonPID() != 0 {
 		return
@@ -88,14 +91,17 @@ func (p *pass) starts(ctx context.Context) {
 // lists. While its entries are there, the runtime is asked for them.
 func (p *pass) watchStart(ctx context.Context) {
 	s := &p.started
-	present := s.entries()
+	present := map[string]bool{}
+	for _, name := range s.entriesBut(nil) {
+		present[name] = true
+	}
 	hasBegun := false
 	for range watchTime / watchEvery {
 		if !p.Sleep(ctx, watchEvery) {
 			return
 		}
 		dir, _ := p.lookAtStarts()
-		come := slices.DeleteFunc(s.entries(), func(name string) bool { return slices.Contains(present, name) })
+		come := s.entriesBut(present)
 		if slices.ContainsFunc(come[:min(len(come), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) }) {
 			s.forget()
 			s.notDue = p.moment.Add(againAfter)
@@ -109,10 +115,14 @@ func (p *pass) watchStart(ctx context.Context) {
 	}
 }
 
-// entries returns the names in the directories, of the last looks.
-func (s *starts) entries() (out []string) {
+// entriesBut returns the names in the directories, of the last looks, but for some.
+func (s *starts) entriesBut(known map[string]bool) (out []string) {
 	for _, d := range s.dirs {
-		out = append(out, d.names...)
+		for _, name := range d.names {
+			if !known[name] {
+				out = append(out, name)
+			}
+		}
 	}
 	return out
 }

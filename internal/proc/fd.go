@@ -164,13 +164,21 @@ func ReadFDInfo(procfs string, pid, fd int) FDInfo {
 	}
 }
 
+// StatFD asks the kernel about the file that a descriptor leads to, also where no path leads to that any more.
+func StatFD(procfs string, pid, fd int) (st unix.Stat_t, err error) {
+	path := Path(procfs, pid, "fd/"+strconv.Itoa(fd))
+	if err := unix.Stat(path, &st); err != nil {
+		return st, failed(path, err)
+	}
+	return st, nil
+}
+
 // terminalMajor is the device number of pseudo terminals (UNIX98_PTY_SLAVE_MAJOR in linux/major.h).
 const terminalMajor = 136
 
 // Terminal returns the number of the pseudo terminal that a descriptor leads to under any name, -1 for none.
 func Terminal(procfs string, pid, fd int) int {
-	var st unix.Stat_t
-	err := unix.Stat(Path(procfs, pid, "fd/"+strconv.Itoa(fd)), &st)
+	st, err := StatFD(procfs, pid, fd)
 	if err != nil || unix.Major(st.Rdev) != terminalMajor {
 		return -1
 	}
@@ -220,6 +228,9 @@ func lockDevice(device string) string {
 	}
 	return fmt.Sprintf("%02x:%02x", major, minor)
 }
+
+// Inode is that of the file, without its device.
+func (l *Lock) Inode() string { return l.File[strings.LastIndexByte(l.File, ':')+1:] }
 
 // ReadLocks reads /proc/locks.
 func ReadLocks(procfs string) ([]Lock, error) {

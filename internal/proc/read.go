@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -136,6 +137,9 @@ func open(path string, flags int) (int, error) {
 		}
 	}
 }
+
+// WithoutDeleted returns the path to which a link of /proc leads, also where nothing is at that path any more.
+func WithoutDeleted(leads string) string { return strings.TrimSuffix(leads, " (deleted)") }
 
 // Link returns where a symbolic link of /proc leads. It never follows it.
 func Link(path string) (string, error) {
