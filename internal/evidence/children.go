@@ -264,7 +264,7 @@ func (c *childrenSource) awaitsExec(pid, tid int) bool {
 // stuckThread returns the first thread that is stuck, and its state: D, or S for one that
 // sleeps without waiting for work, which is not looked for in the steady state; "" for none.
 func (c *childrenSource) stuckThread(pid int) (string, int) {
-	all, err := proc.Threads(c.procfs, pid, maxShimThreads)
+	all, err := proc.ThreadStates(c.procfs, pid, maxShimThreads)
 	c.unread.Add("shim threads", err)
 	for _, t := range all {
 		if t.State == 'D' && !c.awaitsExec(pid, t.PID) {

@@ -198,7 +198,7 @@ func (r *Registry) Sockets() []string {
 
 // Facts returns the last samples. It waits for no source.
 func (r *Registry) Facts() facts.Evidence {
-	e := facts.Evidence{Sources: map[string]facts.Source{}}
+	e := facts.Evidence{Sources: make(map[string]facts.Source, len(r.parts))}
 	for _, s := range r.parts {
 		if state, ok := s.report(&e); ok {
 			e.Sources[s.String()] = state

@@ -125,7 +125,15 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 // storageCalm in the steady state once some are known; for other processes; and after an error of
 // ext4, which statfs does not show and the mount does.
 func (s *storage) isStale(moment time.Time, pids []int) bool {
-	broken := func(d storageDir) bool { return s.files.Number(d.ext4, "errors_count") != d.errors }
+	counts := map[string]int64{} // of each file system once
+	broken := func(d storageDir) bool {
+		count, known := counts[d.ext4]
+		if !known {
+			count = s.files.Number(d.ext4, "errors_count")
+			counts[d.ext4] = count
+		}
+		return count != d.errors
+	}
 	interval := storageInterval
 	if s.isCalm() && len(s.dirs) > 0 {
 		interval = storageCalm

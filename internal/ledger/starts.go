@@ -30,6 +30,8 @@ const (
 	// maxStartDirs bounds the directories of starts, maxStarts the entries that are read of one.
 	maxStartDirs = 8
 	maxStarts    = 8192
+	// dirsAgain is the time until directories of starts are searched again, where some are known.
+	dirsAgain = 10 * time.Minute
 	// namespaces is where containerd and CRI-O keep the network namespaces of pods.
 	namespaces = "/run/netns"
 )
@@ -165,6 +167,9 @@ func (p *pass) findStartDirs(ctx context.Context, listed map[string]*cri.Entry) 
 		if mount.Type == "tmpfs" && !isKnown && len(s.dirs) < maxStartDirs {
 			s.dirs = append(s.dirs, &startDir{path: dir})
 		}
+	}
+	if slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path != namespaces }) {
+		s.due = p.moment.Add(dirsAgain)
 	}
 }
 

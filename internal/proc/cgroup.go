@@ -76,10 +76,14 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 		if strings.HasSuffix(path, " (deleted)") { // it has ended, and its cgroup after it
 			return nil, fmt.Errorf("look at the cgroup of pid %d: %w", pid, fs.ErrNotExist)
 		}
+		m[list] = above.ReplaceAllString(path, "/")
+		isAbove := m[list] != path
+		if shown && !isAbove {
+			continue
+		}
 		controller, _, _ := strings.Cut(list, ",")
 		base, _ := t.Base(m, controller)
-		m[list] = above.ReplaceAllString(path, "/")
-		if m[list] != path && !t.holds(base+m[list], pid) {
+		if isAbove && !t.holds(base+m[list], pid) {
 			return nil, fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and "+
 				"%s/cgroup.procs below %s does not hold it; plegd needs the node's /sys, and its PIDs",
 				pid, path, m[list], t.root)

@@ -113,6 +113,8 @@ const (
 // exiting is PF_EXITING of linux/sched.h.
 const exiting = 0x4
 
+var blank = []byte(" ")
+
 var errStat = errors.New("not the whole stat file of a process")
 
 // ParseStat decodes "pid (comm) state ppid ...". The name may hold anything, blanks and
@@ -134,18 +136,19 @@ func ParseStat(b []byte) (Process, error) {
 	return p, nil
 }
 
-// parseFields decodes the fields behind the name, without a list of them: it is called for each
-// process and thread.
+// parseFields decodes the fields behind the name, of which a blank is before each. It makes no list of them, and b stays
+// on the caller's stack: it is called for each process and thread.
 func (p *Process) parseFields(b []byte) error {
-	n := 0
-	for field := range bytes.FieldsSeq(b) {
+	_, rest, found := bytes.Cut(b, blank)
+	for n := 0; n <= statStart; n++ {
+		if !found {
+			return errStat
+		}
+		var field []byte
+		field, rest, found = bytes.Cut(rest, blank)
 		if err := p.setField(n, field); err != nil {
 			return err
 		}
-		n++
-	}
-	if n <= statStart {
-		return errStat
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -105,7 +106,8 @@ func Read(path string, limit int) ([]byte, error) {
 		return nil, failed(path, err)
 	}
 	defer func() { _ = unix.Close(fd) }() // only read from
-	b := make([]byte, 0, min(limit+1, firstRead))
+	var first [firstRead]byte             // on the stack: what is kept is as long as the file
+	b := first[:0:min(limit+1, firstRead)]
 	for {
 		n, err := unix.Read(fd, b[len(b):cap(b)])
 		switch {
@@ -114,7 +116,7 @@ func Read(path string, limit int) ([]byte, error) {
 		case err != nil:
 			return nil, failed(path, err)
 		case n == 0:
-			return b, nil
+			return bytes.Clone(b), nil
 		}
 		b = b[:len(b)+n]
 		if len(b) > limit {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/test/check"
@@ -184,6 +185,40 @@ func TestReadTCP(t *testing.T) {
 		_ = client.Close()
 		_ = l.Close()
 	}
+}
+
+// TestTCPDump: one request for both families has the answers of one for each, with the port and the times asked for.
+func TestTCPDump(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
+		l, err := net.Listen("tcp", address)
+		must.Do(t, err)
+		client, err := net.Dial("tcp", l.Addr().String())
+		must.Do(t, err)
+		port := addrPort(l.Addr()).Port()
+		together, err := tcpDump(t.Context(), port, 1<<Established, 1<<(inetInfo-1))
+		must.Do(t, err)
+		apart, err := tcpDumpByFamily(t.Context(), port, 1<<Established, 1<<(inetInfo-1))
+		must.Do(t, err)
+		inode := inodeOf(t, client.(*net.TCPConn))
+		got, known := socketIn(t, together, inode), socketIn(t, apart, inode)
+		check.Equal(t, got.Local, known.Local, "the end of %s", address)
+		check.Equal(t, got.Remote, addrPort(l.Addr()), "the other end of %s", address)
+		check.Equal(t, got.Acked, uint64(1), "the SYN: the times are there")
+		check.Equal(t, len(together), len(apart), "the port is the other end's")
+		_ = client.Close()
+		_ = l.Close()
+	}
+}
+
+// socketIn returns the socket with an inode.
+func socketIn(t *testing.T, answers []netlink.Message, inode uint32) (found TCPSocket) {
+	t.Helper()
+	must.Do(t, eachTCP(answers, func(s TCPSocket) {
+		if s.Inode == inode {
+			found = s
+		}
+	}))
+	return found
 }
 
 // unreadAt returns the socket of ReadTCP with a name, without its cookie.

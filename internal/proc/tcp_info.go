@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -15,6 +16,9 @@ import (
 const (
 	// SynSent is the state of a TCP socket that has had no answer yet (include/net/tcp_states.h).
 	SynSent = 2
+
+	getTCPSockets = 18 // TCPDIAG_GETSOCK of linux/inet_diag.h, the type of a request
+	oldRequestLen = 60 // struct inet_diag_req, its body
 
 	inetInfo = 2 // INET_DIAG_INFO, a struct tcp_info of linux/tcp.h
 	// The places of retransmits, last_data_sent, last_data_recv, last_ack_recv, bytes_acked and bytes_received in
@@ -178,15 +182,30 @@ func eachTCP(answers []netlink.Message, visit func(TCPSocket)) error {
 	return nil
 }
 
-// tcpDump asks for sockets: those whose other end has a port, 0 for all, with extensions.
-func tcpDump(ctx context.Context, port uint16, states uint32, extensions byte) (out []netlink.Message, err error) {
+// tcpDump asks for sockets: those whose other end has a port, 0 for all, with extensions. The kernel walks all
+// buckets of its table for each dump, so both families are asked for in one, as the request of before Linux 3.3 does.
+func tcpDump(ctx context.Context, port uint16, states uint32, extensions byte) ([]netlink.Message, error) {
+	request := make([]byte, oldRequestLen)
+	request[3] = extensions
+	binary.BigEndian.PutUint16(request[6:], port) // idiag_dport: the kernel leaves out all others
+	binary.NativeEndian.PutUint32(request[52:], states)
+	header := netlink.Header{Type: getTCPSockets, Flags: netlink.Request | netlink.Dump}
+	answers, err := askDiag(ctx, header, request)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return tcpDumpByFamily(ctx, port, states, extensions) // a kernel without it
+	}
+	return answers, err
+}
+
+// tcpDumpByFamily is tcpDump by a request for each family.
+func tcpDumpByFamily(ctx context.Context, port uint16, states uint32, extensions byte) (out []netlink.Message, err error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		request := make([]byte, tcpRequestLen)
 		request[0] = family
 		request[1] = unix.IPPROTO_TCP
 		request[2] = extensions
 		binary.NativeEndian.PutUint32(request[4:], states)
-		binary.BigEndian.PutUint16(request[10:], port) // idiag_dport: the kernel leaves out all others
+		binary.BigEndian.PutUint16(request[10:], port)
 		answers, err := sockDiag(ctx, netlink.Dump, request)
 		if err != nil {
 			return nil, err

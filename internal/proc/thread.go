@@ -1,5 +1,7 @@
 package proc
 
+import "strconv"
+
 const (
 	maxSyscall = 1 << 10 // bytes of a /proc/PID/syscall
 	maxWchan   = 1 << 10
@@ -15,22 +17,44 @@ type Thread struct {
 // Threads samples at most limit threads of a process. Those that end meanwhile are left out. The
 // error is TooLarge where there are more, beside those that were read, and Absent where the
 // process has ended.
-func Threads(procfs string, pid, limit int) ([]Thread, error) {
+func Threads(procfs string, pid, limit int) (out []Thread, err error) {
 	dir := Path(procfs, pid, "task")
-	tids, unread := Numbers(dir, limit)
-	out := make([]Thread, 0, len(tids))
-	for _, tid := range tids {
+	err = eachThread(dir, limit, func(tid int) error {
 		// Before the state: a thread that runs in between has run at the next sample, too.
-		times := ReadSchedstat(Path(dir, tid, ""))
+		times := ReadSchedstat(dir + "/" + strconv.Itoa(tid))
 		p, err := ReadStat(dir, tid)
 		if err == nil {
 			out = append(out, Thread{Process: p, Schedstat: times})
 		}
+		return err
+	})
+	return out, err
+}
+
+// ThreadStates is Threads without the times.
+func ThreadStates(procfs string, pid, limit int) (out []Process, err error) {
+	dir := Path(procfs, pid, "task")
+	err = eachThread(dir, limit, func(tid int) error {
+		p, err := ReadStat(dir, tid)
+		if err == nil {
+			out = append(out, p)
+		}
+		return err
+	})
+	return out, err
+}
+
+// eachThread reads the threads of a directory. The error is as that of Threads.
+func eachThread(dir string, limit int, read func(tid int) error) error {
+	tids, unread := Numbers(dir, limit)
+	isAny := false
+	for _, tid := range tids {
+		isAny = read(tid) == nil || isAny
 	}
-	if len(out) == 0 && unread == nil {
+	if !isAny && unread == nil {
 		unread = ErrGone
 	}
-	return out, unread
+	return unread
 }
 
 // Place is where a thread waits in the kernel.
