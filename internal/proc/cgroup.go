@@ -77,24 +77,33 @@ func (t CgroupTree) Of(pid int) (Cgroups, error) {
 			return nil, fmt.Errorf("look at the cgroup of pid %d: %w", pid, fs.ErrNotExist)
 		}
 		m[list] = above.ReplaceAllString(path, "/")
-		isAbove := m[list] != path
-		if shown && !isAbove {
+		if shown && m[list] == path {
 			continue
 		}
-		controller, _, _ := strings.Cut(list, ",")
-		base, _ := t.Base(m, controller)
-		if isAbove && !t.holds(base+m[list], pid) {
-			return nil, fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and "+
-				"%s/cgroup.procs below %s does not hold it; plegd needs the node's /sys, and its PIDs",
-				pid, path, m[list], t.root)
+		isShown, err := t.shows(m, list, path, pid)
+		if err != nil {
+			return nil, err
 		}
-		shown = shown || base != "" && exists(base+m[list])
+		shown = shown || isShown
 	}
 	if !shown {
 		return m, fmt.Errorf("look at cgroup %s of pid %d: it is not below %s; "+
 			"plegd needs the node's /sys and its cgroup namespace", m.Main(), pid, t.root)
 	}
 	return m, nil
+}
+
+// shows reports whether the cgroup of a hierarchy is below the root. path is as the kernel gives it: one from outside plegd's
+// cgroup namespace must hold the process.
+func (t CgroupTree) shows(m Cgroups, list, path string, pid int) (bool, error) {
+	controller, _, _ := strings.Cut(list, ",")
+	base, _ := t.Base(m, controller)
+	if m[list] != path && !t.holds(base+m[list], pid) {
+		return false, fmt.Errorf("look at the cgroup of pid %d: %s is outside plegd's cgroup namespace, and "+
+			"%s/cgroup.procs below %s does not hold it; plegd needs the node's /sys, and its PIDs",
+			pid, path, m[list], t.root)
+	}
+	return base != "" && exists(base+m[list]), nil
 }
 
 // above is the beginning of the path of a cgroup outside plegd's cgroup namespace, as the
