@@ -155,6 +155,7 @@ func (d *Daemon) remember(build exporter.Build) (err error) {
 		recent:    func() []view.RelistBin { return d.history.Bins(time.Now()) },
 		condition: d.condition.Load,
 		owed:      func() map[string]time.Time { return d.ledger.Ages() },
+		memory:    func() ledger.Memory { return d.ledger.Memory() },
 	}
 	d.restored, err = state.open()
 	if err != nil {
@@ -212,7 +213,7 @@ func (d *Daemon) watch() {
 	d.shown["ledger"] = &d.owed
 	d.ledger = ledger.New(ledger.Options{
 		Table: d.sources.Table, Shims: d.sources.Shims, SysFS: cfg.SysFS, PIDs: d.sources.PIDs, Sockets: d.sources.Sockets, Pod: d.pod,
-		Begun: d.restored.owed, Listed: d.listedByID, TakeDropped: d.client.TakeDropped, Answers: d.client.Answers, Suspects: d.suspects, Failures: d.inspectionErrors,
+		Begun: d.restored.owed, Recalled: d.restored.memory, Listed: d.listedByID, TakeDropped: d.client.TakeDropped, Answers: d.client.Answers, Suspects: d.suspects, Failures: d.inspectionErrors,
 	})
 	if cfg.Events != relist.Off {
 		d.events = events.New(events.Options{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/ledger"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/statedir"
 	"github.com/plegd/plegd/internal/view"
@@ -53,6 +54,7 @@ type savedState struct {
 	KubeletSeen bool             `json:"kubelet_seen"`                // the kubelet's healthz has answered in this boot
 	Recent      []view.RelistBin `json:"recent"`                      // the bins of the page's plot, the last of which is of Written
 	Owed        map[string]int64 `json:"owed_monotonic_ns,omitempty"` // since when, by the ledger's keys
+	Ledger      ledger.Memory    `json:"ledger"`                      // by the wall clock, as Condition
 	// Condition is what stood at Written, which was Wall by the wall clock of its times.
 	Condition *condition `json:"condition,omitzero"`
 	Wall      time.Time  `json:"wall,omitzero"`
@@ -64,6 +66,7 @@ type restored struct {
 
 	written, lastSeen time.Time
 	owed              map[string]time.Time
+	memory            ledger.Memory
 	gap               time.Duration // between its last save and the start of this plegd
 	condition         *condition    // what stood then, nil where that is too long ago
 }
@@ -81,7 +84,8 @@ type store struct {
 	facts       func() *facts.Facts
 	recent      func() []view.RelistBin
 	condition   func() *condition           // what stands now; nil before the first judgement
-	owed        func() map[string]time.Time // nil for none
+	owed        func() map[string]time.Time // by the ledger's keys
+	memory      func() ledger.Memory
 
 	locked      *os.File // closing it releases the lock
 	kubeletSeen bool     // once set it stays
@@ -192,6 +196,11 @@ func (s *savedState) restore(wall time.Time, mono time.Duration) restored {
 	for key, begun := range s.Owed {
 		r.owed[key] = moment(begun)
 	}
+	translate := sinceSet(wall, r.written.Sub(s.Wall))
+	r.memory = s.Ledger
+	for _, t := range r.memory.Times() {
+		*t = translate(*t)
+	}
 	if r.lastSeen.IsZero() {
 		r.Status = facts.Status{}
 		return r
@@ -200,7 +209,7 @@ func (s *savedState) restore(wall time.Time, mono time.Duration) restored {
 	r.Status.Restored = true
 	r.gap = mono - time.Duration(s.Written)
 	if s.Condition != nil && r.gap <= resumeWithin {
-		r.condition = s.Condition.translated(sinceSet(wall, r.written.Sub(s.Wall)))
+		r.condition = s.Condition.translated(translate)
 	}
 	return r
 }
@@ -238,10 +247,8 @@ func (s *store) save() error {
 	}
 	s.kubeletSeen = s.kubeletSeen || f.Evidence.Kubelet != nil && f.Evidence.Kubelet.Seen
 	owed := map[string]int64{}
-	if s.owed != nil {
-		for key, begun := range s.owed() {
-			owed[key] = moment(begun)
-		}
+	for key, begun := range s.owed() {
+		owed[key] = moment(begun)
 	}
 	state := savedState{
 		Owed:   owed,
@@ -251,8 +258,12 @@ func (s *store) save() error {
 		},
 		KubeletSeen: s.kubeletSeen, Recent: s.recent(),
 	}
+	state.Wall = wall.Round(0).UTC()
+	state.Ledger = s.memory()
+	for _, t := range state.Ledger.Times() {
+		*t = facts.Wall(wall, *t)
+	}
 	if c := s.condition(); c != nil {
-		state.Wall = wall.Round(0).UTC()
 		state.Condition = c.translated(func(t time.Time) time.Time { return facts.Wall(wall, t) })
 	}
 	b, err := json.Marshal(state)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/ledger"
 	"github.com/plegd/plegd/internal/view"
 	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
@@ -45,6 +46,9 @@ func newBoot(t *testing.T) *boot {
 	}
 	mkdir(t, b.dir)
 	mkdir(t, filepath.Join(b.procfs, "sys/kernel/random"))
+	b.owed = func() map[string]time.Time { return nil }
+	failedAt := time.Now().Add(-5 * time.Second)
+	b.memory = func() ledger.Memory { return ledger.Memory{FailedAt: failedAt, Servers: []string{"/run/s.sock"}} }
 	b.id = filepath.Join(b.procfs, "sys/kernel/random/boot_id")
 	write(t, b.id, "first\n")
 	now := time.Now()
@@ -103,6 +107,8 @@ func TestStateSurvivesARestart(t *testing.T) {
 	near("last seen", r.lastSeen, 23*time.Second)
 	near("the last good Status", r.Status.LastGood, 10*time.Second)
 	near("the plot", r.written, 3*time.Second)
+	near("the last start that failed", r.memory.FailedAt, 5*time.Second+3*time.Second)
+	check.Equal(t, strings.Join(r.memory.Servers, " "), "/run/s.sock", "servers of the runtime")
 	if len(r.Recent) != 1 || r.Recent[0].Relists != 5 || r.Recent[0].State != facts.StateHealthy {
 		t.Errorf("the plot's bins are %+v", r.Recent)
 	}

@@ -81,6 +81,8 @@ type Options struct {
 	Failures func() []string
 	// Begun is since when something was owed to the plegd before, as Ages had it.
 	Begun map[string]time.Time
+	// Recalled is what the plegd before knew, as Memory had it.
+	Recalled Memory
 	// Clock returns the time; nil for the system's. Sleep waits for a time, and reports whether ctx has not ended; nil for
 	// bounded.Sleep.
 	Clock func() time.Time
@@ -111,6 +113,7 @@ type Ledger struct {
 	droppedAt time.Time
 	started   starts
 	ages      atomic.Pointer[map[string]time.Time]
+	memory    atomic.Pointer[Memory]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
 	passed   bool // the first pass has ended: later findings are new
@@ -161,6 +164,9 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 		return Result{Next: soon}
 	}
 	p := &pass{Ledger: l, moment: l.Clock(), pids: pids, hops: l.liveHops(pids), serving: l.Sockets(), seen: map[identity]bool{}}
+	if !l.passed {
+		p.recall()
+	}
 	p.sockets(limited)
 	p.processes(limited)
 	p.pipes(limited)
@@ -169,6 +175,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
 	l.publishAges(p)
+	p.publishMemory()
 	return Result{Findings: p.findings(ctx), Next: p.next(), Unread: l.unread.Drain()}
 }
 

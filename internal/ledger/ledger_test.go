@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
@@ -427,6 +429,12 @@ func TestStarts(t *testing.T) {
 				return
 			}
 			check.Equal(t, result.Next, SuspectInterval, "the next pass")
+			options.Recalled = l.Memory()
+			again := New(options).Pass(t.Context()).Findings
+			check.Equal(t, len(again), 1, "findings after a restart of plegd")
+			check.Equal(t, again[0].Since, found[0].Since, "their begin after a restart of plegd")
+			options.Recalled.Runtime.Start++
+			check.Equal(t, len(New(options).Pass(t.Context()).Findings), 0, "findings of another runtime")
 			now = now.Add(startsOver)
 			check.Equal(t, len(l.Pass(t.Context()).Findings), 1, "findings before the starts are over")
 			now = now.Add(time.Second)
@@ -439,6 +447,37 @@ func TestStarts(t *testing.T) {
 			check.Equal(t, after.Next, Interval, "the next pass by then")
 		})
 	}
+}
+
+// TestGoneServer: a server to which the runtime was connected and that has ended is owed, also after a restart of plegd, and
+// not to another runtime.
+func TestGoneServer(t *testing.T) {
+	const name = "/run/snapshotter.sock"
+	now := time.Now()
+	options := optionsOf(t, node(t, nil), &now)
+	connected := &dump{byInode: map[uint32]proc.Socket{
+		1: {Inode: 1, Kind: unix.SOCK_STREAM, State: proc.Established, Peer: 2},
+		2: {Inode: 2, Kind: unix.SOCK_STREAM, State: proc.Established, Peer: 1, Name: name},
+		3: {Inode: 3, Kind: unix.SOCK_STREAM, State: proc.Listening, Name: name},
+	}}
+	ended := &dump{byInode: map[uint32]proc.Socket{}}
+	look := func(l *Ledger, d *dump) (owed int) {
+		runtime := proc.ID{PID: 10, Start: 100}
+		p := &pass{Ledger: l, moment: now, pids: []int{10}, hops: []proc.ID{runtime}, seen: map[identity]bool{}}
+		if !l.passed {
+			p.recall()
+		}
+		p.goneServers(d, map[proc.ID]descriptors{runtime: {sockets: map[uint32]bool{1: true}}})
+		p.publishMemory()
+		return len(p.seen)
+	}
+	l := New(options)
+	check.Equal(t, look(l, connected), 0, "servers that have ended, of one that listens")
+	options.Recalled = l.Memory() // plegd is killed before the server is
+	check.Equal(t, look(l, ended), 1, "servers that have ended")
+	check.Equal(t, look(New(options), ended), 1, "servers that have ended before plegd has started again")
+	options.Recalled.Runtime.Start++
+	check.Equal(t, look(New(options), ended), 0, "servers of the runtime before")
 }
 
 // TestUnknownRuntime: the first pass follows as soon as the process is known: what was there in it may be so by design.

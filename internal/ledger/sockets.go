@@ -18,6 +18,9 @@ const (
 	// control lets 64 KiB be on the way. fullBuffer is the memory that they take at the sender.
 	fullStream = 60_000
 	fullBuffer = 64 << 10
+	// maxStrangers is up to how many connections of others a new one is looked for: on a node with more of them, as a proxy
+	// has, that of a hop is found once its descriptors are read anyway.
+	maxStrangers = 4096
 	// maxListeners bounds the listeners whose accept queue is read in one pass.
 	maxListeners = 8
 )
@@ -79,7 +82,7 @@ func (p *pass) sockets(ctx context.Context) {
 // connections reads the TCP sockets. Where a connection may be a hop's, it reads the descriptors of the hops again.
 func (p *pass) connections(ctx context.Context, hops map[proc.ID]descriptors) proc.TCPSockets {
 	all, err := p.readTCP(ctx, socketsOf(hops))
-	if err == nil && p.haveCome(all.Others) {
+	if err == nil && len(all.Others) <= maxStrangers && p.haveCome(all.Others) {
 		p.rereadHops()
 		all, err = p.readTCP(ctx, socketsOf(hops))
 		p.strangers = all.Others

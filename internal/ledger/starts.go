@@ -70,13 +70,12 @@ func (p *pass) starts(ctx context.Context) {
 	if listed == nil {
 		listed = p.Listed()
 	}
-	isAlive := len(p.hops) > 0 && p.hops[0].PID == p.pids[0]
-	if !isAlive || len(listed) == 0 || p.daemonPID() != 0 {
+	if p.runtime().PID == 0 || len(listed) == 0 || p.daemonPID() != 0 {
 		return
 	}
 	p.findStartDirs(ctx, listed)
 	dir, isUnderWay := p.lookAtStarts()
-	isNew := hasNew(listed, s.listed)
+	isNew := s.listed != nil && hasNew(listed, s.listed)
 	s.listed = listed
 	switch {
 	case isNew:
