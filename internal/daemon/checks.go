@@ -14,8 +14,11 @@ const (
 	// betweenStatus is the time between two Status calls while Status is not good.
 	betweenStatus = time.Second
 	// versionPeriod is the least time between two Version calls in the steady state; the next
-	// pulse makes the call, up to a second later.
-	versionPeriod = 4 * time.Second
+	// pulse makes the call, up to a second later: about as often as the kubelet does for its node status
+	// (nodeStatusUpdateFrequency, 10 s). A Version that hangs alone shows sooner on a fresh connection, and is then called.
+	versionPeriod = 9 * time.Second
+	// versionAlert is the same while something may be wrong.
+	versionAlert = 4 * time.Second
 	// versionAfter is how long a list, the inspections or Status are under way before
 	// Version is called beside them, to tell "one call hangs" from "nothing answers".
 	versionAfter = 500 * time.Millisecond
@@ -106,7 +109,11 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 		t := time.Now()
 		last := *d.version.Load()
 		waited := t.Sub(last.Ended)
-		due := !last.HangsSince.IsZero() || waited >= versionPeriod || waited >= versionAgain && d.suspected(t)
+		period := versionPeriod
+		if d.sources.IsAlert() {
+			period = versionAlert
+		}
+		due := !last.HangsSince.IsZero() || waited >= period || waited >= versionAgain && d.suspected(t)
 		if d.path() == "" || !due {
 			return
 		}

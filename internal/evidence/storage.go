@@ -38,6 +38,7 @@ type storage struct {
 	processes    []int // that were searched
 	dirs         []storageDir
 	mounts       int         // the most that a process's mount namespace has
+	mountsMax    int         // how many it may have, when they were counted
 	unread       proc.Unread // by this sample
 	searchUnread proc.Unread // by the last search
 	files        proc.Files
@@ -53,7 +54,7 @@ type storageDir struct {
 	mount     string // as mountKey has it
 	database  string // the file by which the process showed the directory, "" for none, and its descriptor
 	fd        int
-	ext4      string
+	ext4      string // "" for another file system
 	errors    int64
 }
 
@@ -92,6 +93,8 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 		known := s.dirs
 		s.dirs = nil
 		clear(s.searchUnread)
+		files := proc.NewFiles(s.searchUnread.Add)
+		s.mountsMax = int(max(0, files.Number(s.procfs, "sys/fs/mount-max")))
 		for _, pid := range pids {
 			s.search(ctx, pid, known)
 		}
@@ -117,7 +120,7 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 		return nil, ErrNoData
 	}
 	out.Mounts = s.mounts
-	out.MountsMax = int(max(0, s.files.Number(s.procfs, "sys/fs/mount-max")))
+	out.MountsMax = s.mountsMax
 	return out, nil
 }
 
@@ -127,6 +130,9 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 func (s *storage) isStale(moment time.Time, pids []int) bool {
 	counts := map[string]int64{} // of each file system once
 	broken := func(d storageDir) bool {
+		if d.ext4 == "" {
+			return false
+		}
 		count, known := counts[d.ext4]
 		if !known {
 			count = s.files.Number(d.ext4, "errors_count")
@@ -220,8 +226,10 @@ func (s *storage) dirOn(mounts []proc.Mount, dir, use string, pid int) storageDi
 			d.ReadOnly = true
 		}
 	}
-	d.ext4 = filepath.Join(s.sysfs, "fs/ext4", device)
-	d.errors = s.files.Number(d.ext4, "errors_count")
+	if strings.HasPrefix(m.Type, "ext") { // the driver of ext4 serves ext2 and ext3 too
+		d.ext4 = filepath.Join(s.sysfs, "fs/ext4", device)
+		d.errors = s.files.Number(d.ext4, "errors_count")
+	}
 	return d
 }
 
@@ -251,10 +259,18 @@ func (d *storageDir) stat(procfs string, files proc.Files) (facts.FileSystem, er
 	f.FreeInodes = int64(st.Ffree)        //nolint:gosec // likewise
 	// Without the blocks that ext4 keeps for itself: statfs calls them free, and not even root
 	// can have them.
-	free := int64(st.Bfree) - max(0, files.Number(d.ext4, "reserved_clusters")) //nolint:gosec // likewise
+	free := int64(st.Bfree) - d.reserved(files) //nolint:gosec // likewise
 	f.FreeBytes = max(0, free) * st.Bsize
 	f.ReadOnly = f.ReadOnly || st.Flags&unix.ST_RDONLY != 0
 	return f, nil
+}
+
+// reserved is how many blocks ext4 keeps for itself.
+func (d *storageDir) reserved(files proc.Files) int64 {
+	if d.ext4 == "" {
+		return 0
+	}
+	return max(0, files.Number(d.ext4, "reserved_clusters"))
 }
 
 // isLost reports whether the database that the process has open is not at its path any more.
