@@ -359,6 +359,7 @@ func TestStarts(t *testing.T) {
 		stays        bool          // what comes
 		isListed     bool          // too
 		isQuiet      bool          // nothing comes
+		isEmpty      bool          // no list has an entry
 		daemon       int           // behind the runtime
 		isKnown      bool          // by the runtime, until it is removed before the next list
 		want         bool
@@ -366,6 +367,7 @@ func TestStarts(t *testing.T) {
 	}{
 		{name: "bundles", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", want: true, succeeds: true},
 		{name: "network namespaces", mounts: shared, dir: "run/netns", want: true},
+		{name: "network namespaces, and nothing was ever listed", mounts: shared, dir: "run/netns", isEmpty: true, want: true},
 		{name: "on a disk", mounts: strings.Replace(shared, "tmpfs tmpfs", "xfs /dev/sdb", 1) + bundle, dir: "run/containerd/task/k8s.io"},
 		{name: "of what is not listed", mounts: shared + strings.Replace(bundle, "abc", "def", 1), dir: "run/containerd/task/k8s.io"},
 		{name: "one pod is started again and again", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", every: 12 * time.Second},
@@ -381,6 +383,9 @@ func TestStarts(t *testing.T) {
 			evidencetest.WriteTree(t, root, map[string]string{"10/mountinfo": tt.mounts, "10/root/" + tt.dir + "/abc/.keep": ""})
 			now := time.Now()
 			listed := map[string]*cri.Entry{"abc": abc}
+			if tt.isEmpty {
+				listed = map[string]*cri.Entry{}
+			}
 			options := optionsOf(t, root, &now)
 			options.PIDs = func() []int { return []int{10, tt.daemon} }
 			options.Listed = func() map[string]*cri.Entry { return listed }
@@ -549,8 +554,15 @@ func TestRequests(t *testing.T) {
 		listed         map[string]*cri.Entry
 		before         bool // since before plegd
 		elsewhere      bool // the server
+		attempts       int  // to connect, none answered
+		linear         int  // of the kernel: attempts that follow each other after a second
 		want           bool
 	}{
+		{name: "no answer to four attempts to connect", attempts: 4, elsewhere: true, want: true},
+		{name: "no answer to four attempts on this node", attempts: 4, want: true},
+		{name: "no answer to three attempts to connect", attempts: 3, elsewhere: true},
+		{name: "no answer to seven attempts, five after a second", attempts: 7, linear: 4, elsewhere: true, want: true},
+		{name: "no answer to six attempts, five after a second", attempts: 6, linear: 4, elsewhere: true},
 		{name: "the first request", sent: 21 * time.Second, received: 21 * time.Second, want: true},
 		{name: "connected ahead of any request", sent: 99 * time.Second, received: 99 * time.Second, ahead: true, listed: waiting},
 		{name: "a request, for a moment", sent: 19 * time.Second, received: 19 * time.Second},
@@ -568,6 +580,7 @@ func TestRequests(t *testing.T) {
 			root := node(t, []process{{pid: 30, parent: 1, comm: "registry", state: 'S'}})
 			must.Do(t, os.Symlink("socket:[777]", filepath.Join(root, "10/fd/3")))
 			must.Do(t, os.Symlink("socket:[888]", filepath.Join(root, "30/fd/3")))
+			evidencetest.WriteTree(t, root, map[string]string{"sys/net/ipv4/tcp_syn_linear_timeouts": fmt.Sprint(tt.linear)})
 			local := netip.MustParseAddrPort("10.0.0.1:40000")
 			remote := netip.MustParseAddrPort("10.0.0.1:5000")
 			client := proc.TCPSocket{State: proc.Established, Local: local, Remote: remote, Inode: 777, Cookie: 1}
@@ -591,6 +604,10 @@ func TestRequests(t *testing.T) {
 				s.LastReceived = tt.received
 				s.Received = tt.bytes
 				s.Acked = 100
+				if tt.attempts > 0 {
+					s.State = proc.SynSent
+					s.Retransmits = tt.attempts
+				}
 				if tt.ahead {
 					s.Acked = ackedConnect
 				}
@@ -604,6 +621,18 @@ func TestRequests(t *testing.T) {
 				t.Errorf("%+v, want %t", found, tt.want)
 			}
 		})
+	}
+}
+
+// TestLastedFor: the times at which the kernel repeats an attempt to connect, without equal ones and with four.
+func TestLastedFor(t *testing.T) {
+	for linear, want := range map[int][]int{
+		0: {0, 1, 3, 7, 15, 31},
+		4: {0, 1, 2, 3, 4, 5, 7, 11, 19},
+	} {
+		for repeated, seconds := range want {
+			check.Equal(t, lastedFor(repeated, linear), time.Duration(seconds)*time.Second, "repeated %d times, %d of them linear", repeated, linear)
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (p *pass) starts(ctx context.Context) {
 	if listed == nil {
 		listed = p.Listed()
 	}
-	if p.runtime().PID == 0 || len(listed) == 0 || p.daemonPID() != 0 {
+	if p.runtime().PID == 0 || listed == nil || p.daemonPID() != 0 {
 		return
 	}
 	p.findStartDirs(ctx, listed)

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -185,6 +186,46 @@ func TestReadTCP(t *testing.T) {
 		_ = client.Close()
 		_ = l.Close()
 	}
+}
+
+// TestUnansweredConnect: an attempt to connect to a listener that takes no more is one to its server.
+func TestUnansweredConnect(t *testing.T) {
+	listener, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	must.Do(t, err)
+	t.Cleanup(func() { _ = unix.Close(listener) })
+	must.Do(t, unix.Bind(listener, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	must.Do(t, unix.Listen(listener, 0))
+	address, err := unix.Getsockname(listener)
+	must.Do(t, err)
+	attempts := map[uint32]bool{}
+	for range 4 { // more than it takes
+		client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
+		must.Do(t, err)
+		t.Cleanup(func() { _ = unix.Close(client) })
+		err = unix.Connect(client, address)
+		if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			t.Fatal(err)
+		}
+		attempts[statInode(t, client)] = true
+	}
+	all, err := ReadTCP(t.Context(), attempts)
+	must.Do(t, err)
+	unanswered := 0
+	for _, c := range all.Clients {
+		if c.State != SynSent {
+			continue
+		}
+		unanswered++
+		check.Equal(t, c.Server, statInode(t, listener), "the server")
+	}
+	check.Equal(t, unanswered > 0, true, "attempts that are not answered")
+}
+
+func statInode(t *testing.T, fd int) uint32 {
+	t.Helper()
+	var st unix.Stat_t
+	must.Do(t, unix.Fstat(fd, &st))
+	return uint32(st.Ino)
 }
 
 // TestTCPDump: one request for both families has the answers of one for each, with the port and the times asked for.

@@ -69,8 +69,8 @@ func TCPTo(ctx context.Context, port uint16, states uint32) (out []TCPSocket, er
 // ends are the addresses of both ends of a connection.
 type ends struct{ local, remote netip.AddrPort }
 
-// TCPClient is a connection to a server. Server is the inode of the server's end, that of its listener until it is
-// accepted; 0 where it is not in this network namespace.
+// TCPClient is a connection to a server, or the attempt to make one (SynSent). Server is the inode of the server's end, that
+// of its listener until it is accepted; 0 where it is not in this network namespace.
 type TCPClient struct {
 	TCPSocket
 
@@ -97,7 +97,7 @@ type TCPSockets struct {
 // ReadTCP reads the TCP sockets.
 func ReadTCP(ctx context.Context, owned map[uint32]bool) (TCPSockets, error) {
 	out := TCPSockets{Others: map[uint32]bool{}}
-	answers, err := tcpDump(ctx, 0, 1<<Established|1<<Listening, 0)
+	answers, err := tcpDump(ctx, 0, 1<<Established|1<<SynSent|1<<Listening, 0)
 	if err != nil {
 		return out, err
 	}
@@ -110,10 +110,19 @@ func ReadTCP(ctx context.Context, owned map[uint32]bool) (TCPSockets, error) {
 	for near, s := range d.owned {
 		_, serves := d.listeners[s.Local.Port()]
 		if !serves {
-			out.Clients = append(out.Clients, TCPClient{TCPSocket: s, Server: d.servers[near]})
+			out.Clients = append(out.Clients, TCPClient{TCPSocket: s, Server: d.serverOf(near, s)})
 		}
 	}
 	return out, err
+}
+
+// serverOf returns the inode of the server's end. A server that takes no more connections has none for an attempt: then that
+// of its listener, where it is certain that it is on this node.
+func (d *tcpDigest) serverOf(near ends, s TCPSocket) uint32 {
+	if s.State == SynSent && s.Remote.Addr().IsLoopback() {
+		return d.listeners[s.Remote.Port()]
+	}
+	return d.servers[near]
 }
 
 // keep keeps a socket if it matters.

@@ -159,23 +159,8 @@ var podFaults = []fault{
 			b.installPlugin("exit 1")
 		},
 	}, (*bench).startPod, func(*bench) func() { return func() {} }),
-	{
-		// It has read the request. Nothing of plegd's waits.
-		name: "an image registry does not answer", on: onContainerd, want: health.RuntimePeerStuck, goal: 26 * time.Second, limit: 40 * time.Second,
-		make: func(b *bench) func() {
-			address := lab.FreeAddress(b.t)
-			end := b.helper("mute", address)
-			wait := inBackground(func() {
-				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-				defer cancel()
-				_ = b.cri.PullImage(ctx, address+"/image:1")
-			})
-			return inTurn(end, wait)
-		},
-		back:    20 * time.Second,
-		culprit: theOther,
-		next:    func(b *bench) string { return fmt.Sprintf("Get pid %d", b.other) },
-	},
+	silentRegistry("an image registry does not answer", "mute"), // it has read the request
+	silentRegistry("an image registry takes no connections", "deaf"),
 	{
 		// A runtime hook: a child of runc, with a name that no list of helpers has.
 		name: "a program that runc waits for hangs", on: onContainerd, want: health.RuntimeHelperStuck, goal: 33 * time.Second, limit: 40 * time.Second,
@@ -598,3 +583,23 @@ func (b *bench) newestChild(pid int) int {
 
 // updating is the runc that updates the victim.
 func (b *bench) updating() int { return pidOf("runc", "update", b.victim.ID) }
+
+// silentRegistry is a registry, in a mode of the helper, of which a pull waits for an answer. Nothing of plegd's waits.
+func silentRegistry(name, mode string) fault {
+	return fault{
+		name: name, on: onContainerd, want: health.RuntimePeerStuck, goal: 26 * time.Second, limit: 40 * time.Second,
+		make: func(b *bench) func() {
+			address := lab.FreeAddress(b.t)
+			end := b.helper(mode, address)
+			wait := inBackground(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+				defer cancel()
+				_ = b.cri.PullImage(ctx, address+"/image:1")
+			})
+			return inTurn(end, wait)
+		},
+		back:    20 * time.Second,
+		culprit: theOther,
+		next:    func(b *bench) string { return fmt.Sprintf("Get pid %d", b.other) },
+	}
+}

@@ -4,6 +4,7 @@ package waiting
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -103,6 +104,8 @@ func run(mode string, args []string) error {
 		return servePlugin(args[0])
 	case "mute": // is a server of HTTP that reads all requests, and never answers
 		return serveMute(args[0])
+	case "deaf": // listens, and takes no connections
+		return listenToNobody(args[0])
 	case "fault": // touches memory whose pages a child is to supply
 		return fault()
 	case "inherit": // holds the listening socket of a process
@@ -153,6 +156,34 @@ func servePlugin(path string) error {
 	})
 	ready()
 	return server.Serve(listener)
+}
+
+// listenToNobody listens at an address with a full queue: the kernel does not answer an attempt to connect.
+func listenToNobody(address string) error {
+	parsed, err := net.ResolveTCPAddr("tcp4", address)
+	if err != nil {
+		return err
+	}
+	place := &unix.SockaddrInet4{Port: parsed.Port, Addr: [4]byte(parsed.IP.To4())}
+	listener, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(unix.Bind(listener, place), unix.Listen(listener, 0)); err != nil {
+		return err
+	}
+	for range 4 { // more than fit
+		client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		err = unix.Connect(client, place)
+		if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+			return err
+		}
+	}
+	ready()
+	select {}
 }
 
 // serveMute serves an address without an answer. A client that begins with TLS is refused, and comes back without it.
