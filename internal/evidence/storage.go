@@ -54,6 +54,7 @@ type storageDir struct {
 	mount     string // as mountKey has it
 	database  string // the file by which the process showed the directory, "" for none, and its descriptor
 	fd        int
+	mounted   string // a mount of a container below it, which showed the directory; "" for none
 	ext4      string // "" for another file system
 	errors    int64
 }
@@ -104,7 +105,7 @@ func (s *storage) gather(ctx context.Context) (*facts.Storage, error) {
 	}
 	maps.Copy(s.unread, s.searchUnread)
 	for _, d := range s.dirs {
-		f, err := d.stat(s.procfs, s.files)
+		f, err := s.state(ctx, d)
 		switch {
 		case err == nil:
 			out.FileSystems = append(out.FileSystems, f)
@@ -242,6 +243,16 @@ func blockDevice(sysfs, number string) string {
 	return filepath.Base(link)
 }
 
+// state returns the file system of a directory, and whether the directory is lost.
+func (s *storage) state(ctx context.Context, d storageDir) (facts.FileSystem, error) {
+	f, err := d.stat(s.procfs, s.files)
+	if !f.Lost && s.isHidden(ctx, d) {
+		f.Lost = true
+		return f, nil
+	}
+	return f, err
+}
+
 // stat asks about the file system, as the process sees it.
 func (d *storageDir) stat(procfs string, files proc.Files) (facts.FileSystem, error) {
 	f := d.FileSystem
@@ -271,6 +282,21 @@ func (d *storageDir) reserved(files proc.Files) int64 {
 		return 0
 	}
 	return max(0, files.Number(d.ext4, "reserved_clusters"))
+}
+
+// isHidden reports whether the mount that showed the directory is still there, and its path is not: another mount lies on top.
+func (s *storage) isHidden(ctx context.Context, d storageDir) bool {
+	if d.mounted == "" {
+		return false
+	}
+	var st unix.Stat_t
+	err := unix.Stat(proc.Path(s.procfs, d.pid, "root")+filepath.Dir(d.mounted), &st) // not what is mounted there: that may hang
+	if !proc.Gone(err) {
+		return false
+	}
+	mounts, err := s.table.Mounts(ctx, d.pid)
+	s.unread.Add("mount table", err)
+	return slices.ContainsFunc(mounts, func(m proc.Mount) bool { return m.Point == d.mounted })
 }
 
 // isLost reports whether the database that the process has open is not at its path any more.

@@ -74,7 +74,7 @@ func (s *storage) search(ctx context.Context, pid int, known []storageDir) {
 	s.mounts = max(s.mounts, len(mounts))
 	w := &writer{storage: s, process: p, mounts: mounts, seen: map[string]bool{}, named: map[string]bool{}}
 	for _, d := range known {
-		if d.pid == pid && d.isLost(s.procfs) {
+		if d.pid == pid && (d.isLost(s.procfs) || s.isHidden(ctx, d)) {
 			w.dirs = append(w.dirs, d)
 		}
 	}
@@ -115,14 +115,22 @@ func (w *writer) recognize(place string, fd int) {
 		known := slices.ContainsFunc(w.dirs, func(d storageDir) bool { return d.Directory == dir })
 		if m.comm == w.process.Comm && found && !known && strings.HasPrefix(dir, "/") {
 			d := w.dirOn(w.mounts, dir, m.use, w.process.PID)
-			file := proc.WithoutDeleted(place)
-			if strings.HasSuffix(file, ".db") {
-				d.database = file
-				d.fd = fd
-			}
+			d.shownBy(place, fd)
 			w.dirs = append(w.dirs, d)
 			w.named[dir] = true
 		}
+	}
+}
+
+// shownBy keeps what showed the directory, by which it is seen to be lost: a database that is open, or a mount.
+func (d *storageDir) shownBy(place string, fd int) {
+	file := proc.WithoutDeleted(place)
+	switch {
+	case strings.HasSuffix(file, ".db"):
+		d.database = file
+		d.fd = fd
+	case strings.HasSuffix(place, "/"):
+		d.mounted = strings.TrimSuffix(place, "/")
 	}
 }
 

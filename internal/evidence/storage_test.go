@@ -214,6 +214,33 @@ func TestLostDirectory(t *testing.T) {
 	}
 }
 
+// TestHiddenState: the directory of the state is lost while a container's mount below it is still there and its path is not;
+// not where the container has ended.
+func TestHiddenState(t *testing.T) {
+	const mount = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc/rootfs"
+	for name, tt := range map[string]struct {
+		isThere, isMounted, want bool
+	}{
+		"as it was":               {isThere: true, isMounted: true},
+		"a mount on top":          {isMounted: true, want: true},
+		"the container has ended": {},
+	} {
+		procfs := t.TempDir()
+		table := "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
+		if tt.isMounted {
+			table += "9 8 0:3 / " + mount + " rw - overlay overlay rw\n"
+		}
+		files := map[string]string{"7/mountinfo": table}
+		if tt.isThere {
+			files["7/root"+filepath.Dir(mount)+"/config.json"] = ""
+		}
+		evidencetest.WriteTree(t, procfs, files)
+		s := &storage{procfs: procfs, table: proc.NewTable(procfs), unread: proc.Unread{}}
+		isHidden := s.isHidden(t.Context(), storageDir{pid: 7, mounted: mount})
+		check.Equal(t, isHidden, tt.want, "%s", name)
+	}
+}
+
 // TestStorageOfTheDead: a full or read-only directory may be why the runtime ended, so its directories are kept,
 // as its shims see them where it had mounts of its own, and it is said where those cannot be told.
 func TestStorageOfTheDead(t *testing.T) {

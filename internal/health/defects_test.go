@@ -167,6 +167,19 @@ func TestBlindBehindMounts(t *testing.T) {
 	}
 }
 
+// TestHiddenSocket: where a mount hides the directory of the runtime's state with its socket, a restart loses what runs.
+func TestHiddenSocket(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Endpoint.Path = "/run/containerd/containerd.sock"
+	f.Calls = map[string]facts.Call{"version": {LastOK: t0}}
+	f.Probe = facts.Probe{At: t0, Stage: facts.StageConnect, Cause: facts.CauseMissing, FailedSince: ago(5 * time.Second)}
+	f.Evidence.Storage = &facts.Storage{At: t0, FileSystems: []facts.FileSystem{{Use: "state", Directory: "/run/containerd", Lost: true}}}
+	v := Judge(&f, t0, nil)
+	if v.Reason != RuntimeStorageFull || len(v.Active) != 1 || !strings.Contains(v.Next, "Do not restart the runtime before") {
+		t.Errorf("%q, %+v, %q", v.Reason, v.Active, v.Next)
+	}
+}
+
 // TestPartsMissing: facts without a part (an older plegd's, or an edited file) are judged
 // and do not panic.
 func TestPartsMissing(t *testing.T) {

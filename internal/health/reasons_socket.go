@@ -1,8 +1,10 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -63,7 +65,7 @@ func socketUnlinked(s *signals) lines {
 	failed := s.f.Probe.FailedSince
 	foreign := s.hop == nil && (cause == facts.CauseProtocol || cause == facts.CauseUnimplemented)
 	switch {
-	case s.elsewhere != nil: // RuntimeSocketTakenOver
+	case s.elsewhere != nil, s.pathHidden(): // RuntimeSocketTakenOver, RuntimeStorageFull
 		return nil
 	case s.listensWithoutFile():
 		return append(line("%s is alive and listens, but its socket's file is gone", s.process.Name()),
@@ -75,6 +77,18 @@ func socketUnlinked(s *signals) lines {
 		return append(line("no socket at its path for %s", s.ago(failed)), s.lastAnswerText())
 	}
 	return nil
+}
+
+// pathHidden reports whether the path of the socket lies in a directory of the runtime that a mount hides: a restart would
+// make the socket, and lose what runs.
+func (s *signals) pathHidden() bool {
+	if s.hop != nil || s.freshProbe.Cause != facts.CauseMissing {
+		return false
+	}
+	storage := cmp.Or(s.f.Evidence.Storage, &facts.Storage{})
+	return slices.ContainsFunc(storage.FileSystems, func(f facts.FileSystem) bool {
+		return f.Lost && strings.HasPrefix(s.f.Endpoint.Path, f.Directory+"/")
+	})
 }
 
 // pathChanged reports whether another socket or process is at the path than the last probe met.
