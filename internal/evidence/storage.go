@@ -54,7 +54,7 @@ type storageDir struct {
 	mount     string // as mountKey has it
 	database  string // the file by which the process showed the directory, "" for none, and its descriptor
 	fd        int
-	mounted   string // a mount of a container below it, which showed the directory; "" for none
+	mounted   string // a mount of a container below it, which showed the directory and was seen there; "" for none
 	ext4      string // "" for another file system
 	errors    int64
 }
@@ -286,17 +286,19 @@ func (d *storageDir) reserved(files proc.Files) int64 {
 
 // isHidden reports whether the mount that showed the directory is still there, and its path is not: another mount lies on top.
 func (s *storage) isHidden(ctx context.Context, d storageDir) bool {
-	if d.mounted == "" {
-		return false
-	}
-	var st unix.Stat_t
-	err := unix.Stat(proc.Path(s.procfs, d.pid, "root")+filepath.Dir(d.mounted), &st) // not what is mounted there: that may hang
-	if !proc.Gone(err) {
+	if d.mounted == "" || d.sees(s.procfs, d.mounted) {
 		return false
 	}
 	mounts, err := s.table.Mounts(ctx, d.pid)
 	s.unread.Add("mount table", err)
 	return slices.ContainsFunc(mounts, func(m proc.Mount) bool { return m.Point == d.mounted })
+}
+
+// sees reports whether the place of a mount is there for the process; true where that is not known.
+func (d *storageDir) sees(procfs, mounted string) bool {
+	var st unix.Stat_t
+	err := unix.Stat(proc.Path(procfs, d.pid, "root")+filepath.Dir(mounted), &st) // not what is mounted there: that may hang
+	return !proc.Gone(err)
 }
 
 // isLost reports whether the database that the process has open is not at its path any more.

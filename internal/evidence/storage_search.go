@@ -115,21 +115,22 @@ func (w *writer) recognize(place string, fd int) {
 		known := slices.ContainsFunc(w.dirs, func(d storageDir) bool { return d.Directory == dir })
 		if m.comm == w.process.Comm && found && !known && strings.HasPrefix(dir, "/") {
 			d := w.dirOn(w.mounts, dir, m.use, w.process.PID)
-			d.shownBy(place, fd)
+			d.shownBy(w.procfs, place, fd)
 			w.dirs = append(w.dirs, d)
 			w.named[dir] = true
 		}
 	}
 }
 
-// shownBy keeps what showed the directory, by which it is seen to be lost: a database that is open, or a mount.
-func (d *storageDir) shownBy(place string, fd int) {
+// shownBy keeps what showed the directory, by which it is seen to be lost: a database that is open, or a mount. One that is
+// hidden already was so when the process started, as PodsLost has it.
+func (d *storageDir) shownBy(procfs, place string, fd int) {
 	file := proc.WithoutDeleted(place)
 	switch {
 	case strings.HasSuffix(file, ".db"):
 		d.database = file
 		d.fd = fd
-	case strings.HasSuffix(place, "/"):
+	case strings.HasSuffix(place, "/") && d.sees(procfs, strings.TrimSuffix(place, "/")):
 		d.mounted = strings.TrimSuffix(place, "/")
 	}
 }
