@@ -53,6 +53,11 @@ var storageFaults = []fault{
 		make: func(b *bench) func() { return b.SmallRoot("tmpfs").Unmount },
 	},
 	{
+		name: "a mount hides the state of the running runtime", on: onContainerd, want: health.RuntimeStorageFull, goal: 8 * time.Second,
+		evidence: constant("is not there any more"), next: constant("Do not restart the runtime before"),
+		make: func(b *bench) func() { return b.SmallState().Unmount },
+	},
+	{
 		name: "the database of the running runtime is moved", on: onContainerd, want: health.RuntimeStorageFull, goal: 8 * time.Second,
 		evidence: constant("is not there any more"), next: constant("Do not restart the runtime before"),
 		make: func(b *bench) func() {
