@@ -48,7 +48,8 @@ func (e *Explorer) isHelper(ctx context.Context, p proc.Process) bool {
 	for _, pid := range all.Ancestors(p.PPID) {
 		parent := all.ByPID[pid]
 		if pid == e.runtime() || pid == e.symptom.RuntimePID || e.isShim(ctx, parent) {
-			return e.members.Helper(ctx, p, top, parent).Proven()
+			answer := e.members.Helper(ctx, p, top, parent)
+			return answer.Proven() || answer.Lasts && proc.ThreadState(top.State) == "T"
 		}
 		top = parent
 	}

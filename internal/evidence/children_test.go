@@ -387,6 +387,82 @@ func TestChildrenFamily(t *testing.T) {
 	}
 }
 
+// TestStandingHelpers: a child that may run for long is a helper once it has stood still for a while, and no longer where
+// it continues, runs in between, or is frozen with the runtime.
+func TestStandingHelpers(t *testing.T) {
+	stopped := func(name string, args ...string) func(*testing.T, string, int) {
+		return func(t *testing.T, root string, _ int) {
+			t.Helper()
+			process(t, root, 60, 5, name, 'T', args...)
+		}
+	}
+	in := func(state byte, ran bool, child, runtime string) func(*testing.T, string, int) {
+		return func(t *testing.T, root string, step int) {
+			t.Helper()
+			process(t, root, 60, 5, "unpigz", state, "unpigz", "-d", "-c")
+			times := "1 1 7\n"
+			if ran {
+				times = fmt.Sprintf("1 1 %d\n", 7+step)
+			}
+			evidencetest.WriteTree(t, root, map[string]string{
+				"60/schedstat": times, "60/cgroup": "0::" + child + "\n", "5/cgroup": "0::" + runtime + "\n",
+			})
+		}
+	}
+	for name, tt := range map[string]struct {
+		at   func(t *testing.T, root string, step int)
+		want string
+	}{
+		"stopped":                    {stopped("unpigz", "unpigz", "-d", "-c"), "T"},
+		"stopped, another one":       {stopped("zstd", "zstd", "-d"), "T"},
+		"a stopped NRI plugin":       {stopped("10-topology", "/opt/nri/plugins/10-topology"), "T"},
+		"a stopped exec":             {stopped("runc", "runc", "exec", "id"), "T"},
+		"dockerd's containerd":       {stopped("buildkitd", "buildkitd"), ""},
+		"a stopped shim":             {stopped("containerd-shim", "containerd-shim"), ""},
+		"asleep":                     {in('S', false, "/b", "/b"), ""},
+		"blocked":                    {in('D', false, "/b", "/b"), "D"},
+		"it waits for a disk":        {in('D', true, "/b", "/b"), ""},
+		"frozen":                     {in('S', false, "/a", "/b"), "F"},
+		"frozen with the runtime":    {in('S', false, "/a", "/a"), ""},
+		"frozen with the runtime, D": {in('D', false, "/a", "/a"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				root, sys := t.TempDir(), t.TempDir()
+				evidencetest.WriteTree(t, sys, map[string]string{
+					"fs/cgroup/cgroup.controllers": "cpu\n", "fs/cgroup/a/cgroup.events": "frozen 1\n", "fs/cgroup/b/cgroup.events": "frozen 0\n",
+				})
+				process(t, root, 1, 0, "systemd", 'S')
+				process(t, root, 5, 1, "containerd", 'S', "/usr/bin/containerd")
+				w := childrenOf(root, sys, 5)
+				stateAt := func(step int) string {
+					tt.at(t, root, step)
+					later(stillLimit / 2)
+					v, err := w.gather(t.Context())
+					must.Do(t, err)
+					c := childPID(v.Old, 60)
+					if c == nil {
+						return ""
+					}
+					return c.State
+				}
+				got := []string{stateAt(0), stateAt(1), stateAt(2), stateAt(3)}
+				if got[0] != "" || got[1] != "" || got[3] != tt.want {
+					t.Errorf("states in turn: %q, want %q in the end", got, tt.want)
+				}
+				process(t, root, 60, 5, "unpigz", 'S', "unpigz", "-d", "-c")
+				evidencetest.WriteTree(t, root, map[string]string{"60/cgroup": "0::/b\n"})
+				later(time.Second)
+				v, err := w.gather(t.Context())
+				must.Do(t, err)
+				if c := childPID(v.Old, 60); c != nil {
+					t.Errorf("it continues: %+v", c)
+				}
+			})
+		})
+	}
+}
+
 // TestChildrenBlockedThread: the first thread of a shim sleeps while another is
 // stuck. It is so as long as that one is, also where it runs in between: a disk that is
 // throttled lets it.

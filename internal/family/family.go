@@ -21,6 +21,9 @@ type Answer struct {
 	Err error
 	// Unproven are the proofs that could not be read and that the answer does without.
 	Unproven []proc.Proof
+	// Lasts is true of a child that is no helper while it runs or sleeps, as it may run for long. One that
+	// stands still holds its parent up.
+	Lasts bool
 }
 
 // Proven reports whether the process has the role.

@@ -115,7 +115,10 @@ func (m *Members) Helper(ctx context.Context, p, top, owner proc.Process) Answer
 	}
 	args := m.table.Args(top.ID())
 	if !endsSoon(top, owner, args) {
-		return refused("%q may run for long", top.Comm)
+		answer = refused("%q may run for long", top.Comm)
+		// What a shim does not wait for, as a logger, it starts as well.
+		answer.Lasts = !NamedShim(owner) && !NamedShim(top) && !slices.Contains(daemons, top.Comm)
+		return answer
 	}
 	if NamedShim(owner) && top.Comm != owner.Comm && !runsOCI(top, args) {
 		keeps := m.keepsPipe(top.PID, owner.PID)

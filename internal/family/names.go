@@ -83,12 +83,13 @@ func IsExec(args []string) bool {
 // IsOCI reports whether a process has the name of an OCI runtime.
 func IsOCI(p proc.Process) bool { return slices.Contains([]string{"runc", "crun", "youki"}, p.Comm) }
 
-// lasting are the names of children that run for long by design: decompressors, port
-// forwarding, and daemons that dockerd starts.
+// lasting are the names of children that run for long by design: decompressors and port forwarding.
 var lasting = []string{
 	"unpigz", "pigz", "igzip", "gzip", "zstd", "ctd-decoder", "socat", "nsenter", "docker-proxy", "docker-init",
-	"containerd", "dockerd", "buildkitd",
 }
+
+// daemons are the names of children that serve requests, as those that dockerd starts: these have reasons of their own.
+var daemons = []string{"containerd", "dockerd", "buildkitd"}
 
 // setup is, in clock ticks, how long after its start a shim starts processes that live
 // as long as it does, such as the logger of a container.
@@ -110,7 +111,7 @@ func endsSoon(p, parent proc.Process, args []string) bool {
 		return IsShimCommand(args) || p.Comm == parent.Comm && p.State == 'D' // it cannot begin its program
 	case p.Comm == parent.Comm: // likewise
 		return true
-	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm),
+	case strings.HasPrefix(p.Comm, "runc:["), slices.Contains(lasting, p.Comm), slices.Contains(daemons, p.Comm),
 		attached, slices.ContainsFunc(args[:min(len(args), 2)], nri):
 		return false
 	case NamedShim(parent) && p.Start <= parent.Start+setup:

@@ -1,11 +1,13 @@
 package family
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/must"
 )
 
 func TestEndsSoon(t *testing.T) {
@@ -44,6 +46,32 @@ func TestEndsSoon(t *testing.T) {
 	waits := proc.Process{Comm: "containerd-shim", State: 'D', Start: old}
 	if !endsSoon(waits, shim, nil) || endsSoon(waits, runtime, nil) {
 		t.Error("a shim's child that cannot begin its program is a helper, a shim of the runtime is none")
+	}
+}
+
+// TestLasts: a child that may run for long is told from one that is no helper in any state.
+func TestLasts(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: not root")
+	}
+	table := proc.NewTable("/proc")
+	p, err := table.Alive(os.Getpid())
+	must.Do(t, err)
+	for name, tt := range map[string]struct {
+		comm, owner string
+		want        bool
+	}{
+		"a decompressor":       {"unpigz", "containerd", true},
+		"a network plugin":     {"bridge", "containerd", false},
+		"a daemon":             {"containerd", "dockerd", false},
+		"a shim":               {"containerd-shim", "containerd", false},
+		"a logger of a shim's": {"logger", "containerd-shim", false},
+	} {
+		owner := p
+		owner.Comm = tt.owner
+		child := p
+		child.Comm = tt.comm
+		check.Equal(t, NewMembers(table).Helper(t.Context(), child, child, owner).Lasts, tt.want, "%s", name)
 	}
 }
 

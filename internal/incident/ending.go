@@ -155,7 +155,11 @@ func (e *ending) children(during, latest *facts.Children) {
 		e.add(c.PID, "%s, pid %d, is no longer %s.", c.Comm, c.PID, cmp.Or(words[c.State], "blocked in state "+c.State))
 	}
 	for _, c := range during.Old {
-		if !slices.ContainsFunc(latest.Old, func(s facts.Child) bool { return s.PID == c.PID }) {
+		switch {
+		case slices.ContainsFunc(latest.Old, func(s facts.Child) bool { return s.PID == c.PID }):
+		case c.State == "T" || c.State == "F": // it may go on
+			e.add(c.PID, "%s, pid %d, no longer stands still.", c.Comm, c.PID)
+		default:
 			e.add(c.PID, "%s, pid %d, has ended.", c.Comm, c.PID)
 		}
 	}
