@@ -55,6 +55,7 @@ func TestMountOfRuntime(t *testing.T) {
 		}
 		states[blocked] = state
 		root := procTree(t, states)
+		lockedBy(t, root, 12, "fe:00:5")
 		if state == 'D' {
 			evidencetest.WriteTree(t, root, map[string]string{
 				fmt.Sprintf("%d/task/%[1]d/syscall", blocked): fmt.Sprintf("%d 0xffffff9c 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_NEWFSTATAT),

@@ -48,6 +48,9 @@ func TestLongChain(t *testing.T) {
 		fmt.Fprintf(&locks, "%d: -> FLOCK ADVISORY WRITE %d fe:00:%d 0 EOF\n", pid, pid, pid)
 	}
 	root := procTree(t, states)
+	for pid := range states {
+		lockedBy(t, root, pid, fmt.Sprintf("fe:00:%d", pid-1))
+	}
 	evidencetest.WriteTree(t, root, map[string]string{"locks": locks.String()})
 	w := New(proc.NewTable(root), t.TempDir(), nil)
 	c := w.Process(t.Context(), 10)
@@ -58,6 +61,51 @@ func TestLongChain(t *testing.T) {
 		if l.PID != 10+i || l.State != facts.LinkLocked {
 			t.Errorf("link %d: %+v", i, l)
 		}
+	}
+}
+
+// lockedBy adds a descriptor with the lock of a file to a process.
+func lockedBy(t *testing.T, root string, pid int, file string) {
+	t.Helper()
+	evidencetest.WriteTree(t, root, map[string]string{
+		fmt.Sprintf("%d/fdinfo/3", pid): "lock:\t1: FLOCK  ADVISORY  WRITE 99 " + file + " 0 EOF\n",
+	})
+	must.Do(t, os.Symlink("/var/lock/x", filepath.Join(root, fmt.Sprint(pid), "fd/3")))
+}
+
+// TestInheritedLock: a lock stays with the descriptor where the process that took it has ended or is another one by now.
+func TestInheritedLock(t *testing.T) {
+	for name, tt := range map[string]struct {
+		taker, keeper int
+		unread        bool
+		want          int
+	}{
+		"the taker has it":                  {taker: 11, keeper: 11, want: 11},
+		"the taker has ended":               {taker: 99, keeper: 12, want: 12},
+		"another process has the pid":       {taker: 11, keeper: 12, want: 12},
+		"the taker's files cannot be read":  {taker: 11, keeper: 12, unread: true, want: 11},
+		"nobody that is visible has it":     {taker: 99, want: 0},
+		"nobody, and another one's the pid": {taker: 11, want: 0},
+	} {
+		root := procTree(t, map[int]byte{10: 'S', 11: 'S', 12: 'S'})
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		evidencetest.WriteTree(t, root, map[string]string{"locks": fmt.Sprintf(
+			"1: FLOCK ADVISORY WRITE %d fe:00:7 0 EOF\n1: -> FLOCK ADVISORY WRITE 10 fe:00:7 0 EOF\n", tt.taker)})
+		if tt.keeper != 0 {
+			lockedBy(t, root, tt.keeper, "fe:00:7")
+		}
+		if tt.unread {
+			must.Do(t, os.RemoveAll(filepath.Join(root, "11/fd")))
+			must.Do(t, os.Symlink("fd", filepath.Join(root, "11/fd"))) // a loop
+		}
+		c := New(proc.NewTable(root), sysfs, nil).Process(t.Context(), 10)
+		last := c.Links[len(c.Links)-1].PID
+		if tt.want == 0 {
+			check.Equal(t, last == 10 && c.Unknown != "", true, "%s: %+v", name, c)
+			continue
+		}
+		check.Equal(t, last, tt.want, "%s: %+v", name, c)
 	}
 }
 
