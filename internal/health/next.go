@@ -40,6 +40,9 @@ func stateStep(culprit *facts.Link) string {
 	if culprit.Kind == facts.KindNode {
 		return fmt.Sprintf("See why the server at %s does not answer: %s.", culprit.Name, culprit.Evidence)
 	}
+	if culprit.Kind == facts.KindCgroup && culprit.State != facts.LinkFrozen {
+		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
+	}
 	switch culprit.State {
 	case facts.LinkStopped:
 		return fmt.Sprintf("`kill -CONT %d` continues the stopped %s (%s) and with it all that waits.",
@@ -62,8 +65,6 @@ func stateStep(culprit *facts.Link) string {
 			return fmt.Sprintf("Unmount what should not be there: `umount %s` (%s).", culprit.Name, culprit.Evidence)
 		}
 		return fmt.Sprintf("See what %s does there, and let it end or end it.", culprit.Who())
-	case facts.LinkMemory, facts.LinkThrottled:
-		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
 	}
 	return ""
 }

@@ -310,7 +310,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id), cmp.Compare(a.pid, b.pid))
 	})
 	out = append(p.shimFinding(oldest, lostPod, podsLost), p.shimFinding(oldest, unserved, shimStuck)...)
-	out = append(out, p.startsFinding()...)
+	out = append(out, p.startsFinding(ctx)...)
 	for _, o := range oldest {
 		if len(out) == maxFindings {
 			break

@@ -261,8 +261,8 @@ func (d *startDir) look(root string) (change, error) {
 	return otherChange, nil
 }
 
-// startsFinding returns the finding that starts fail, none while they do not.
-func (p *pass) startsFinding() []facts.Finding {
+// startsFinding returns the finding that starts fail, none while they do not. It ends in a cgroup that is at a limit.
+func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	s := &p.started
 	runtime, err := p.Table.Alive(s.runtime.PID)
 	if !s.proven || err != nil {
@@ -273,5 +273,9 @@ func (p *pass) startsFinding() []facts.Finding {
 		Evidence: fmt.Sprintf("starts nothing: an entry comes and goes in %s within seconds, again and again, and no new pod or container is listed", s.dir),
 	}
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
+	cgroup, isExhausted := p.exhausted(ctx)
+	if isExhausted {
+		c.Links = append(c.Links, cgroup)
+	}
 	return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
 }

@@ -159,6 +159,7 @@ var podFaults = []fault{
 			b.installPlugin("exit 1")
 		},
 	}, (*bench).startPod, func(*bench) func() { return func() {} }),
+	podsAtLimit(),
 	silentRegistry("an image registry does not answer", "mute"), // it has read the request
 	silentRegistry("an image registry takes no connections", "deaf"),
 	{
@@ -424,6 +425,21 @@ func startsFail(f fault, start func(*bench) (wait func()), spoil func(*bench) (u
 			b.t.Cleanup(b.cri.RunPod().Discard) // it is over
 		}
 	}
+	return f
+}
+
+// podsAtLimit is that of the tasks of the cgroup of all pods (v1).
+func podsAtLimit() fault {
+	limit := func(b *bench) string { return filepath.Join(lab.CgroupRoot, "pids", b.Cgroup, "pids.max") }
+	f := startsFail(fault{name: "each start fails: the pids limit of the pods' parent cgroup"}, (*bench).startHostPod, func(b *bench) func() {
+		b.t.Cleanup(b.cri.RunPod().Discard)
+		b.t.Cleanup(b.cri.RunPod().Discard)
+		b.must(os.WriteFile(limit(b), []byte("2"), 0))
+		return func() { b.must(os.WriteFile(limit(b), []byte("max"), 0)) }
+	})
+	f.on = onContainerd
+	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: "/" + b.Cgroup} }
+	f.next = func(b *bench) string { return limit(b) + " is 2" }
 	return f
 }
 

@@ -1,0 +1,80 @@
+package ledger
+
+import (
+	"cmp"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/evidencetest"
+)
+
+// TestExhausted: starts that fail end in the cgroup that the pods have in common and that is at a limit now, not in one of
+// a single pod.
+func TestExhausted(t *testing.T) {
+	const v1 = "3:pids:GROUP\n1:name=systemd:/\n"
+	const v2 = "0::GROUP\n"
+	for _, tt := range []struct {
+		name, groups string
+		files        map[string]string
+		want         string // evidence, "" for none
+		path         string // "" for /kubepods
+	}{
+		{name: "v1 tasks", groups: v1, files: map[string]string{"pids/kubepods/pids.max": "120", "pids/kubepods/pids.current": "120"},
+			want: "/sys/fs/cgroup/pids/kubepods/pids.max is 120, pids.current 120"},
+		{name: "v2 tasks", groups: v2, files: map[string]string{"kubepods/pids.max": "120", "kubepods/pids.current": "121"},
+			want: "/sys/fs/cgroup/kubepods/pids.max is 120, pids.current 121"},
+		{name: "room for tasks", groups: v2, files: map[string]string{"kubepods/pids.max": "120", "kubepods/pids.current": "119"}},
+		{name: "no limit", groups: v2, files: map[string]string{"kubepods/pids.max": "max", "kubepods/pids.current": "119"}},
+		{name: "the limit of one pod", groups: v2, files: map[string]string{"kubepods/pod1/pids.max": "9", "kubepods/pod1/pids.current": "9"}},
+		{name: "the limit of the runtime", groups: v2, files: map[string]string{"system/pids.max": "9", "system/pids.current": "9"},
+			want: "/sys/fs/cgroup/system/pids.max is 9, pids.current 9", path: "/system"},
+		{name: "cgroups", groups: v2, files: map[string]string{"kubepods/cgroup.max.descendants": "4", "kubepods/cgroup.stat": "nr_descendants 4\nnr_dying_descendants 0\n"},
+			want: "/sys/fs/cgroup/kubepods/cgroup.max.descendants is 4, and it has 4"},
+		{name: "room for cgroups", groups: v2, files: map[string]string{"kubepods/cgroup.max.descendants": "4", "kubepods/cgroup.stat": "nr_descendants 3\nnr_dying_descendants 9\n"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, []process{
+				{pid: 21, parent: 1, comm: "containerd-shim", state: 'S'},
+				{pid: 30, parent: 20, comm: "pause", state: 'S'}, {pid: 31, parent: 21, comm: "pause", state: 'S'},
+			})
+			in := func(group string) string { return strings.ReplaceAll(tt.groups, "GROUP", group) }
+			evidencetest.WriteTree(t, root, map[string]string{
+				"10/cgroup": in("/system"),
+				"20/cgroup": in("/system"), "21/cgroup": in("/system"), "30/cgroup": in("/kubepods/pod1"), "31/cgroup": in("/kubepods/pod2"),
+			})
+			now := time.Now()
+			l := New(optionsOf(t, root, &now))
+			tree := map[string]string{"cgroup.controllers": ""}
+			for _, hierarchy := range []string{"", "pids"} {
+				for _, group := range []string{"system", "kubepods/pod1", "kubepods/pod2"} {
+					tree[filepath.Join(hierarchy, group, ".keep")] = ""
+				}
+			}
+			evidencetest.WriteTree(t, filepath.Join(l.SysFS, "fs/cgroup"), tree)
+			evidencetest.WriteTree(t, filepath.Join(l.SysFS, "fs/cgroup"), tt.files)
+			p := &pass{Ledger: l, moment: now, pids: []int{10}, shims: map[int]proc.Process{}}
+			l.served = map[proc.ID]served{}
+			for pid, pod := range map[int]string{20: "a", 21: "b"} {
+				shim, err := l.Table.Alive(pid)
+				check.Equal(t, err, nil, "the shim")
+				p.shims[pid] = shim
+				l.served[shim.ID()] = served{entry: &cri.Entry{PodNamespace: "x", PodName: pod}}
+			}
+			runtime, _ := l.Table.Alive(10)
+			l.started = starts{runtime: runtime.ID(), proven: true}
+			found := p.startsFinding(t.Context())
+			culprit := found[0].Chain.Culprit()
+			if tt.want == "" {
+				check.Equal(t, culprit.Kind, facts.KindRuntime, "the culprit")
+				return
+			}
+			check.Equal(t, *culprit, facts.Link{Kind: facts.KindCgroup, Name: cmp.Or(tt.path, "/kubepods"), State: facts.LinkFailing, Evidence: tt.want}, "the culprit")
+		})
+	}
+}
