@@ -44,6 +44,8 @@ func TestMayOwe(t *testing.T) {
 		"calm":                    {evidence: facts.Evidence{Kubelet: &facts.Kubelet{OK: true}, Hop: facts.Hop{Process: &facts.Process{Alive: true}}}},
 		"a call is late":          {alert: true, want: true},
 		"a pod ends":              {evidence: facts.Evidence{Kubelet: &facts.Kubelet{EndingPods: 1}}, want: true},
+		"starts time out":         {evidence: facts.Evidence{Kubelet: &facts.Kubelet{Sandboxes: &facts.StartCalls{Errors: 3, Longest: time.Minute}}}, want: true},
+		"starts fail at once":     {evidence: facts.Evidence{Kubelet: &facts.Kubelet{Sandboxes: &facts.StartCalls{Errors: 3, Longest: time.Second}}}},
 		"the runtime is stopped":  {evidence: facts.Evidence{Hop: facts.Hop{Process: stopped}}, alert: true},
 		"it is, and its pods end": {evidence: facts.Evidence{Hop: facts.Hop{Process: stopped}, Kubelet: &facts.Kubelet{EndingPods: 1}}},
 		"it has been continued":   {evidence: facts.Evidence{Hop: facts.Hop{Process: &facts.Process{Alive: true}}}, alert: true, want: true},

@@ -10,6 +10,7 @@ import (
 	"github.com/plegd/plegd/internal/bounded"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
 	"github.com/plegd/plegd/internal/ledger"
 )
 
@@ -47,12 +48,13 @@ func (d *Daemon) suspects() bool {
 }
 
 // mayOwe reports whether the runtime may be owed something that its ledger has not seen: a call is late,
-// as an alert shows, or the kubelet ends pods. A stopped runtime is the reason itself.
+// as an alert shows, the kubelet ends pods, or its calls that start some run into their deadlines. A stopped runtime is the reason itself.
 func mayOwe(evidence *facts.Evidence, isAlert bool) bool {
 	if evidence.Process != nil && evidence.Process.Stopped() {
 		return false
 	}
-	return isAlert || evidence.Kubelet != nil && evidence.Kubelet.EndingPods > 0
+	k := evidence.Kubelet
+	return isAlert || k != nil && k.EndingPods > 0 || health.StartsTimeOut(k)
 }
 
 // listedByID returns the sandboxes and containers of the last lists, nil before the first.

@@ -35,7 +35,7 @@ func Subject(f *facts.Facts, reason string) (pid int) {
 		RuntimeThreadStuck, AcceptFDExhausted, AcceptStalled:
 		return e.Process.LivePID()
 	case PodStartsFailing:
-		if startsTimeOut(e.Kubelet) {
+		if StartsTimeOut(e.Kubelet) {
 			return e.Process.LivePID()
 		}
 	case RuntimeSocketTakenOver:

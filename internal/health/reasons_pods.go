@@ -171,8 +171,8 @@ func (s *signals) startsFail(c *facts.StartCalls, several bool) bool {
 	return c != nil && c.Errors >= startErrors && s.age(c.LastError) <= startRetried && (several || c.Longest >= startSlow)
 }
 
-// startsTimeOut reports whether calls that start pods run into their deadlines.
-func startsTimeOut(k *facts.Kubelet) bool {
+// StartsTimeOut reports whether calls that start pods run into their deadlines.
+func StartsTimeOut(k *facts.Kubelet) bool {
 	isSlow := func(c *facts.StartCalls) bool { return c != nil && c.Longest >= startSlow }
 	return k != nil && (isSlow(k.Sandboxes) || isSlow(k.Containers))
 }

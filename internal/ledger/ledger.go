@@ -75,7 +75,8 @@ type Options struct {
 	TakeDropped func() []*cri.Entry
 	// Answers asks the runtime for a sandbox or container.
 	Answers func(context.Context, *cri.Entry) error
-	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends.
+	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends, or
+	// calls that start pods run into their deadlines.
 	Suspects func() bool
 	// Failures returns the errors with which calls for single pods fail.
 	Failures func() []string
@@ -112,8 +113,11 @@ type Ledger struct {
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
 	started   starts
-	ages      atomic.Pointer[map[string]time.Time]
-	memory    atomic.Pointer[Memory]
+	// lastListed is what Listed returned to the pass before.
+	lastListed map[string]*cri.Entry
+	worked     time.Time // when the lists last had another entry, or lacked one, zero before
+	ages       atomic.Pointer[map[string]time.Time]
+	memory     atomic.Pointer[Memory]
 	// pipesDue is when the descriptors of the runtime are read again.
 	pipesDue time.Time
 	passed   bool // the first pass has ended: later findings are new
@@ -201,7 +205,7 @@ func (p *pass) next() time.Duration {
 // of a pass, as often on a busy node, does not count.
 func (l *Ledger) isUrgent() bool {
 	for _, o := range l.owed {
-		if o.waiter != 0 && (o.debtor != 0 || o.kind == unanswered) {
+		if o.waiter != 0 && !o.isClients && (o.debtor != 0 || o.kind == unanswered) {
 			return true
 		}
 	}
@@ -318,6 +322,9 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		if p.age(o) < max(limit, o.limit) || o.waiter == 0 || o.debtor == 0 && !o.kind.needsNoDebtor() {
 			continue
 		}
+		if o.isClients && !p.workStops() { // as of a client of events, for which nothing waits
+			continue
+		}
 		c := p.chainOf(ctx, o)
 		reason := p.reasonOf(o, &c)
 		if reason != "" {
@@ -325,6 +332,11 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		}
 	}
 	return out
+}
+
+// workStops reports whether something of the runtime's is late, and nothing was started or removed lately.
+func (p *pass) workStops() bool {
+	return p.Suspects() && p.moment.Sub(p.worked) >= limit
 }
 
 // chainOf returns the chain that begins with an obligation.

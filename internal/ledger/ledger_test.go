@@ -737,3 +737,46 @@ func TestDescriptorsAge(t *testing.T) {
 	next(Interval, 999, false, "of another runtime")
 	check.Equal(t, len(l.ofHops), 1, "hops that are kept")
 }
+
+// TestUnreadStream: a client that does not read a stream of the runtime's is a reason only while something is late and no
+// pod or container comes or goes. A peer at another socket may be waited for.
+func TestUnreadStream(t *testing.T) {
+	for name, tt := range map[string]struct {
+		isClients, isLate bool
+		change            string // of the lists, just before: "new" or "gone"
+		want, isUrgent    bool
+	}{
+		"a client, and nothing is late":                {isClients: true},
+		"a client, and a call is late":                 {isClients: true, isLate: true, want: true},
+		"a client, a call is late, and a pod comes":    {isClients: true, isLate: true, change: "new"},
+		"a client, a call is late, and a pod is gone":  {isClients: true, isLate: true, change: "gone"},
+		"a plugin, nothing is late, and a pod appears": {change: "new", want: true, isUrgent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			listed := map[string]*cri.Entry{"abc": {ID: "abc"}}
+			options := optionsOf(t, node(t, []process{{pid: 30, parent: 1, comm: "ctr", state: 'T'}}), &now)
+			options.Listed = func() map[string]*cri.Entry { return listed }
+			options.Suspects = func() bool { return tt.isLate }
+			l := New(options)
+			l.Pass(t.Context())
+			now = now.Add(time.Minute)
+			switch tt.change {
+			case "new":
+				listed = map[string]*cri.Entry{"abc": {ID: "abc"}, "def": {ID: "def"}}
+			case "gone":
+				listed = map[string]*cri.Entry{}
+			}
+			p := &pass{Ledger: l, moment: now, pids: l.PIDs(), hops: l.liveHops(l.livePIDs()), seen: map[identity]bool{}}
+			p.starts(t.Context())
+			o := p.keep(obligation{identity: identity{kind: unreadBytes, id: 7}, waiter: 10, debtor: 30, isClients: tt.isClients})
+			o.begun = now.Add(-time.Minute)
+			found := p.findings(t.Context())
+			isNamed := len(found) == 1 && found[0].Reason == peerStuck && found[0].Chain.Culprit().PID == 30
+			if isNamed != tt.want || !tt.want && len(found) > 0 {
+				t.Errorf("%+v, want %t", found, tt.want)
+			}
+			check.Equal(t, p.isUrgent(), tt.isUrgent, "looks more often")
+		})
+	}
+}

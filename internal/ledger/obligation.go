@@ -41,16 +41,18 @@ func (k kind) needsNoDebtor() bool { return k == busyPath || k == unanswered || 
 type obligation struct {
 	identity
 
-	begun    time.Time
-	known    bool          // it was there in the first pass: it may be so by design
-	limit    time.Duration // the age from which it is followed, where that is longer than usual
-	due      time.Time     // when it is looked up whose it is
-	amount   uint32        // bytes or connections
-	waiter   int           // the process of the runtime's, or a shim, to which it is owed; 0 while not known
-	debtor   int           // the process that owes it; 0 while not known
-	socket   proc.Socket
-	name     string // of the socket or pipe
-	evidence string // how the waiter waits
-	explorer *chain.Explorer
-	lost     facts.Link // the shim of a pod that is lost or not served
+	begun  time.Time
+	known  bool          // it was there in the first pass: it may be so by design
+	limit  time.Duration // the age from which it is followed, where that is longer than usual
+	due    time.Time     // when it is looked up whose it is
+	amount uint32        // bytes or connections
+	waiter int           // the process of the runtime's, or a shim, to which it is owed; 0 while not known
+	debtor int           // the process that owes it; 0 while not known
+	// isClients is set where the debtor is a client of a server's: the server need not wait for it.
+	isClients bool
+	socket    proc.Socket
+	name      string // of the socket or pipe
+	evidence  string // how the waiter waits
+	explorer  *chain.Explorer
+	lost      facts.Link // the shim of a pod that is lost or not served
 }

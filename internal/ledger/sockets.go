@@ -114,6 +114,7 @@ func (p *pass) resolveUnread(ctx context.Context, o *obligation, sender proc.Soc
 	if o.waiter == 0 {
 		return
 	}
+	o.isClients = isServer
 	o.name = sender.Name + o.socket.Name // one of the two has none
 	o.evidence = fmt.Sprintf("%d bytes that it has sent wait unread at the other end of socket %s", o.amount, o.name)
 	p.resolveDebtor(ctx, o)

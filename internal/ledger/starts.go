@@ -40,14 +40,13 @@ const (
 type starts struct {
 	runtime proc.ID // in whose mounts the directories were found
 	dirs    []*startDir
-	due     time.Time             // when they are searched again
-	listed  map[string]*cri.Entry // by the pass before
-	failed  int                   // those that cannot be the retry of the one before
-	since   time.Time             // the first of all
-	last    time.Time             // the last of all, zero for none
-	dir     string                // the directory that showed it
-	proven  bool                  // a start was watched, and failed
-	notDue  time.Time             // until then starts are not watched: they succeed
+	due     time.Time // when they are searched again
+	failed  int       // those that cannot be the retry of the one before
+	since   time.Time // the first of all
+	last    time.Time // the last of all, zero for none
+	dir     string    // the directory that showed it
+	proven  bool      // a start was watched, and failed
+	notDue  time.Time // until then starts are not watched: they succeed
 }
 
 // startDir is a directory in which the runtime makes an entry for each start, that of a sandbox, a container or a network
@@ -70,13 +69,12 @@ func (p *pass) starts(ctx context.Context) {
 	if listed == nil {
 		listed = p.Listed()
 	}
+	isNew := p.noteWork(listed)
 	if p.runtime().PID == 0 || listed == nil || p.daemonPID() != 0 {
 		return
 	}
 	p.findStartDirs(ctx, listed)
 	dir, isUnderWay := p.lookAtStarts()
-	isNew := s.listed != nil && hasNew(listed, s.listed)
-	s.listed = listed
 	switch {
 	case isNew:
 		s.forget()
@@ -199,6 +197,20 @@ func (p *pass) lookAtStarts() (dir string, isUnderWay bool) {
 		}
 	}
 	return dir, isUnderWay
+}
+
+// noteWork notes that the lists have changed since the pass before, and reports whether an entry is new.
+func (p *pass) noteWork(listed map[string]*cri.Entry) (isNew bool) {
+	last := p.lastListed
+	p.lastListed = listed
+	if listed == nil || last == nil {
+		return false
+	}
+	isNew = hasNew(listed, last)
+	if isNew || hasNew(last, listed) {
+		p.worked = p.moment
+	}
+	return isNew
 }
 
 // hasNew reports whether an entry is listed that was not before.

@@ -35,6 +35,7 @@ var obligations = []struct {
 	name, runtime, peer string
 	nri                 bool // the runtime's socket is not the one that calls come by
 	stops               bool
+	late                bool // a call is late
 	known               bool // it was so before the ledger
 	restarts            bool // another ledger begins within it
 	later               time.Duration
@@ -53,7 +54,9 @@ var obligations = []struct {
 	{name: "a peer that never reads", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, nri: true,
 		known: true, later: time.Hour},
 	{name: "a stopped client of events", runtime: strings.ReplaceAll(sends, "%LEN%", "65536"), peer: connects + sleeps,
-		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+		stops: true, late: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
+	{name: "a stopped client of events for which nothing waits", runtime: strings.ReplaceAll(sends, "%LEN%", "65536"), peer: connects + sleeps,
+		stops: true, later: time.Hour},
 	{name: "a stopped client", runtime: strings.ReplaceAll(sends, "%LEN%", "100"), peer: connects + sleeps, stops: true, later: time.Hour},
 	{name: "a server that does not accept", runtime: strings.Replace(connects, "[0]", "[1]", 1) + sleeps, peer: strings.Replace(listens, "[0]", "[1]", 1) + "sleep 1000",
 		stops: true, later: 11 * time.Second, reason: "RuntimePeerStuck"},
@@ -67,7 +70,7 @@ func TestObligations(t *testing.T) {
 	for _, tt := range obligations {
 		t.Run(tt.name, func(t *testing.T) {
 			paths := []string{socketPath(t), socketPath(t), strconv.Itoa(freePort(t))}
-			b := book{pid: os.Getpid(), now: time.Now(), sockets: paths[:1]}
+			b := book{pid: os.Getpid(), now: time.Now(), sockets: paths[:1], late: tt.late}
 			if tt.nri {
 				b.sockets = nil
 			}
@@ -107,6 +110,7 @@ type book struct {
 	begun map[string]time.Time
 	// sockets are those at which the runtime answers calls.
 	sockets []string
+	late    bool
 }
 
 func (b *book) ledger() *ledger.Ledger {
@@ -116,7 +120,7 @@ func (b *book) ledger() *ledger.Ledger {
 		Sockets: func() []string { return b.sockets },
 		Listed:  func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
 		TakeDropped: func() []*cri.Entry { return nil },
-		Clock:       func() time.Time { return b.now }, Begun: b.begun, Suspects: func() bool { return false },
+		Clock:       func() time.Time { return b.now }, Begun: b.begun, Suspects: func() bool { return b.late },
 	})
 }
 

@@ -150,6 +150,17 @@ var harmless = []struct {
 		func(b *bench) { b.cri.AtOnce(2, 60, func(int) { b.cri.RunPod().Discard() }) }, []string{health.NodePressure},
 	},
 	{
+		// It reads nothing of what the runtime sends it, and the runtime does not wait for it.
+		"a stopped client of the runtime's events", 45 * time.Second,
+		func(b *bench) {
+			client := exec.Command(lab.LookPath(b.t, "ctr"), "--address", b.socket, "events")
+			lab.StartCommand(b.t, client)
+			time.Sleep(time.Second) // it has subscribed
+			runtime.StopProcess(b.t, client.Process.Pid)
+			b.cri.AtOnce(2, 60, func(int) { b.cri.RunPod().Discard() })
+		}, []string{health.NodePressure},
+	},
+	{
 		"a container whose process is called runc", 45 * time.Second,
 		func(b *bench) { b.pods[0].RunContainer("runc", "--name=runc") }, nil,
 	},
