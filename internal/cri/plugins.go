@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -21,8 +22,8 @@ const (
 	// methodPlugins is containerd's own list of plugins, which it serves on the CRI's socket
 	// too (api/services/introspection/v1/introspection.proto).
 	methodPlugins = "/containerd.services.introspection.v1.Introspection/Plugins"
-	// pluginsTimeout limits that call.
-	pluginsTimeout = 2 * time.Second
+	// besideTimeout limits that call, and others that the kubelet does not make.
+	besideTimeout = 2 * time.Second
 	// maxPlugins bounds the plugins that are kept; containerd 2.4 has 70.
 	maxPlugins = 512
 )
@@ -37,22 +38,30 @@ type Plugin struct {
 // Plugins asks containerd for its plugins. Any other runtime answers Unimplemented. The error is a
 // *facts.CallError.
 func (c *Client) Plugins(ctx context.Context) ([]Plugin, error) {
-	ctx, cancel := context.WithTimeout(ctx, pluginsTimeout)
-	defer cancel()
-	conn, err := c.session.Load().connection()
-	if err != nil {
-		return nil, errorOf(opPlugins, err)
-	}
 	var out []Plugin
-	a := &answer{decode: func(data mem.BufferSlice) error {
+	a := &answer{decode: func(data mem.BufferSlice) (err error) {
 		out, err = parsePlugins(data.Materialize())
 		return err
 	}}
-	err = conn.Invoke(ctx, methods[opPlugins], &emptypb.Empty{}, a, grpc.MaxCallRecvMsgSize(smallBytes))
+	err := c.askBeside(ctx, opPlugins, &emptypb.Empty{}, a)
 	if err != nil {
-		return nil, errorOf(opPlugins, err)
+		return nil, err
 	}
 	return out, nil
+}
+
+// askBeside makes a call that has no history and no metric. The error is a *facts.CallError.
+func (c *Client) askBeside(ctx context.Context, op string, req proto.Message, a *answer) error {
+	ctx, cancel := context.WithTimeout(ctx, besideTimeout)
+	defer cancel()
+	conn, err := c.session.Load().connection()
+	if err == nil {
+		err = conn.Invoke(ctx, methods[op], req, a, grpc.MaxCallRecvMsgSize(smallBytes))
+	}
+	if err != nil {
+		return errorOf(op, err)
+	}
+	return nil
 }
 
 // PluginState returns the state of the CRI plugin among containerd's plugins. Since containerd

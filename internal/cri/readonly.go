@@ -24,6 +24,8 @@ var methods = map[string]string{
 	OpContainerStatus:  runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
 	OpContainerEvents:  runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
 	opPlugins:          methodPlugins,
+	opSandboxInfo:      runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
+	opImageStatus:      runtimeapi.ImageService_ImageStatus_FullMethodName,
 }
 
 // allowedPages are the pages that Get reads, all of CRI-O's or dockerd's sockets or of

@@ -23,7 +23,7 @@ func decided() map[string]bool {
 		"Version": true, "Status": true,
 		"ListPodSandbox": true, "ListContainers": true,
 		"StreamPodSandboxes": false, "StreamContainers": false,
-		"PodSandboxStatus": true, "ContainerStatus": true,
+		"PodSandboxStatus": true, "ContainerStatus": true, "ImageStatus": true,
 		"GetContainerEvents": true, // by lease only: ContainerEvents
 
 		"RunPodSandbox": false, "StopPodSandbox": false, "RemovePodSandbox": false,
@@ -37,7 +37,7 @@ func decided() map[string]bool {
 		"StreamContainerStats": false, "StreamPodSandboxStats": false, "StreamPodSandboxMetrics": false, "StreamImages": false,
 		"ContainerStats": false, "ListContainerStats": false, "PodSandboxStats": false, "ListPodSandboxStats": false,
 		"ListMetricDescriptors": false, "ListPodSandboxMetrics": false, "RuntimeConfig": false,
-		"ListImages": false, "ImageStatus": false, "ImageFsInfo": false,
+		"ListImages": false, "ImageFsInfo": false,
 	}
 }
 

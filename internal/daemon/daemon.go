@@ -202,7 +202,7 @@ func (d *Daemon) watch() {
 	})
 	d.shown["dial"] = d.dialer
 	d.sources = evidence.NewRegistry(evidence.Options{
-		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Dialer: d.dialer, Dialed: d.client.LastDial, DockerSocket: cfg.DockerSocket,
+		ProcFS: cfg.ProcFS, SysFS: cfg.SysFS, Dialer: d.dialer, Dialed: d.client.LastDial, Client: d.client, DockerSocket: cfg.DockerSocket,
 		Notify: d.news.Send, Pulse: d.pace.pulsed, Changes: func() uint64 { return d.loop.Snapshot().Changes },
 		Pinned: cfg.RuntimeEndpoint != "",
 		Kubelet: kubelet.Options{

@@ -20,6 +20,7 @@ type Options struct {
 	// returns the last connect(2) of the held connection, nil before the first.
 	Dialer       *Dialer
 	Dialed       func() *cri.DialResult
+	Client       *cri.Client   // the held connection
 	Changes      func() uint64 // counts the relists that found a pod changed
 	Notify       func()        // is called when a source has news
 	Pulse        Pulse
@@ -70,6 +71,7 @@ func NewRegistry(o Options) *Registry {
 			sockets: r.Sockets,
 		}),
 		newNode(o.ProcFS),
+		newSandboxImage(&sandboxImage{client: o.Client, process: runtime.process.Value}),
 	)
 	r.parts = append(r.parts, r.newKubelet(o)...)
 	r.parts = append(r.parts, r.newKernelLog(o.ProcFS))

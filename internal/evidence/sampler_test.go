@@ -252,7 +252,7 @@ func TestAddSource(t *testing.T) {
 // TestRegistryNames: each source has a name of its own.
 func TestRegistryNames(t *testing.T) {
 	none := NewDialer(DialOptions{Path: at("")})
-	r := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Dialer: none, Dialed: func() *cri.DialResult { return nil }})
+	r := NewRegistry(Options{ProcFS: "/proc", SysFS: "/sys", Dialer: none, Client: cri.New(cri.Options{}), Dialed: func() *cri.DialResult { return nil }})
 	names := map[string]bool{}
 	for _, s := range r.sources {
 		if names[s.String()] {

@@ -31,7 +31,7 @@ var metricRow = regexp.MustCompile("(?m)^\\| `(\\w+)` \\|.*$")
 // are the page's own.
 func TestMetricsReference(t *testing.T) {
 	s := viewtest.Degraded() // everything is known there
-	for _, name := range []string{"dockerd", "dockerd_containerd", "incidents", "kernel_log", "kubelet_api", "kubelet_process", "ledger", "listener", "storage"} {
+	for _, name := range []string{"dockerd", "dockerd_containerd", "incidents", "kernel_log", "kubelet_api", "kubelet_process", "ledger", "listener", "sandbox_image", "storage"} {
 		s.Facts.Evidence.Sources[name] = facts.Source{Up: true, Duration: time.Millisecond}
 	}
 	s.Facts.Events = &facts.Events{Mode: "hint"}

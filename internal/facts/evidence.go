@@ -13,6 +13,7 @@ type Evidence struct {
 	Hops           []Hop             `json:"hops,omitempty"` // the processes behind it that calls pass through
 	Children       *Children         `json:"children,omitzero"`
 	Storage        *Storage          `json:"storage,omitzero"`
+	SandboxImage   *SandboxImage     `json:"sandbox_image,omitzero"`
 	Node           *Node             `json:"node,omitzero"`
 	KernelLog      *KernelLog        `json:"kernel_log,omitzero"`
 	Kubelet        *Kubelet          `json:"kubelet,omitzero"`
@@ -176,6 +177,14 @@ type FileSystem struct {
 	Lost bool `json:"lost,omitzero"`
 	// Disks are the block devices that carry it, as the kernel names them: its own, and those below.
 	Disks []string `json:"disks,omitempty"`
+}
+
+// SandboxImage is the image from which the runtime makes each pod's sandbox.
+type SandboxImage struct {
+	At   time.Time `json:"at,omitzero"` // when the runtime last answered whether it has it
+	Name string    `json:"name"`
+	// AbsentSince is since when each answer was that it has not, zero where it has.
+	AbsentSince time.Time `json:"absent_since,omitzero"`
 }
 
 // Node is the node as a whole.

@@ -162,8 +162,31 @@ func podStartsFailing(s *signals) (out lines) {
 	if out == nil && !s.callsLate && (unknownWaiting || several) {
 		out = s.findingEvidence(PodStartsFailing)
 	}
+	if image := s.absentImage(); image != nil {
+		isGone := image.At.Sub(image.AbsentSince) >= imageGone && !s.callsLate
+		out.addIf(isGone || out != nil, "the sandbox image %s, from which each pod is made, has not been in the runtime's store for %s: each start must pull it",
+			image.Name, s.ago(image.AbsentSince))
+	}
 	out.addIf(out != nil, "last answer of the runtime %s ago", s.ago(s.lastAnswer))
 	return out
+}
+
+// absentImage is the image of sandboxes that the runtime does not have, nil where it has it or does not say.
+func (s *signals) absentImage() *facts.SandboxImage {
+	image := s.f.Evidence.SandboxImage
+	if s.hop != nil || image == nil || image.AbsentSince.IsZero() {
+		return nil
+	}
+	return image
+}
+
+// imageNext is the step where the image of sandboxes is absent, "" where it is not.
+func (s *signals) imageNext() string {
+	image := s.absentImage()
+	if image == nil || s.f.Endpoint.Path == "" {
+		return ""
+	}
+	return fmt.Sprintf("`crictl -r unix://%s pull %s` brings the sandbox image back, or shows why it cannot be pulled.", s.f.Endpoint.Path, image.Name)
 }
 
 // startsFail reports whether calls of a kind fail for several pods, or as a call that runs into its deadline.

@@ -148,7 +148,7 @@ var table = withPages([]Reason{
 	},
 	{
 		ID: PodStartsFailing, Layer: LayerPods, Severity: facts.SeverityWarning,
-		Match: podStartsFailing,
+		Match: podStartsFailing, NodeNext: (*signals).imageNext,
 		Reads: callSources, CausedBy: provenByChain,
 	},
 	{

@@ -169,6 +169,7 @@ var thresholds = []struct {
 	{What: "failures in a row", Value: startErrors, Reasons: ids{PodStartsFailing}},
 	{What: "one of which took", Value: startSlow, Reasons: ids{PodStartsFailing}},
 	{What: "or pods that wait for a sandbox", Value: startPods, Reasons: ids{PodStartsFailing}},
+	{What: "or the sandbox image is gone for", Value: imageGone, Reasons: ids{PodStartsFailing}},
 	{What: "ends after the last failure", Value: startRetried, Source: "pod_workers.go, backOffPeriod", Reasons: ids{PodStartsFailing}},
 	{What: "healthz fails for, and the runtime is good for", Value: kubeletFails, Reasons: ids{KubeletStalled}},
 	{What: "or age of its own last seen", Value: kubeletOld, Source: "above the 300s of KEP-3386", Reasons: ids{KubeletStalled}},

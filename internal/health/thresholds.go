@@ -140,6 +140,8 @@ const (
 	startSlow    = 10 * time.Second // a fault of one pod fails at once
 	startPods    = 2
 	startRetried = time.Minute
+	// imageGone is at least two samples after the first in the steady state: an image may be replaced.
+	imageGone = 2 * time.Minute
 	// chainValid is how long a chain counts after its last look, findingValid the same for a finding of the ledger: its
 	// interval, and one pass.
 	chainValid   = 3 * time.Second

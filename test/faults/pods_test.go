@@ -160,6 +160,18 @@ var podFaults = []fault{
 		},
 	}, (*bench).startPod, func(*bench) func() { return func() {} }),
 	podsAtLimit(),
+	{
+		// No registry has it. Nothing of a start shows in a list or a directory.
+		name: "the image of the sandboxes is gone", on: onContainerd, want: health.PodStartsFailing, goal: 4 * time.Minute, limit: 6 * time.Minute,
+		make: func(b *bench) func() {
+			b.RemoveImage()
+			b.startHostPod()()
+			return b.ImportImage
+		},
+		back:     45 * time.Second,
+		evidence: func(*bench) string { return runtime.PauseImage },
+		next:     func(*bench) string { return "pull " + runtime.PauseImage },
+	},
 	silentRegistry("an image registry does not answer", "mute"), // it has read the request
 	silentRegistry("an image registry takes no connections", "deaf"),
 	{

@@ -218,6 +218,9 @@ func (c *Containerd) ImportTar(path string) {
 	c.images("import", path)
 }
 
+// RemoveImage removes the image that pods run.
+func (c *Containerd) RemoveImage() { c.images("rm", PauseImage) }
+
 // Images returns the names of its images.
 func (c *Containerd) Images() []string {
 	c.TB.Helper()
