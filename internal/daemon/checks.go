@@ -108,13 +108,7 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 	return d.pace.each(ctx, func() {
 		t := time.Now()
 		last := *d.version.Load()
-		waited := t.Sub(last.Ended)
-		period := versionPeriod
-		if d.sources.IsAlert() {
-			period = versionAlert
-		}
-		due := !last.HangsSince.IsZero() || waited >= period || waited >= versionAgain && d.suspected(t)
-		if d.path() == "" || !due {
+		if d.path() == "" || !d.versionIsDue(last, t) {
 			return
 		}
 		last.HangsSince = cmp.Or(last.HangsSince, t)
@@ -128,6 +122,16 @@ func (d *Daemon) checkVersion(ctx context.Context) error {
 			d.version.Store(&facts.VersionCheck{Ended: time.Now()})
 		}
 	})
+}
+
+// versionIsDue reports whether Version is called again.
+func (d *Daemon) versionIsDue(last facts.VersionCheck, t time.Time) bool {
+	waited := t.Sub(last.Ended)
+	period := versionPeriod
+	if d.sources.IsAlert() {
+		period = versionAlert
+	}
+	return !last.HangsSince.IsZero() || waited >= period || waited >= versionAgain && d.suspected(t)
 }
 
 // suspected reports whether another call than Version is unanswered, or a fresh connection

@@ -53,7 +53,7 @@ func stateStep(culprit *facts.Link) string {
 		if culprit.Kind == facts.KindMount {
 			return fmt.Sprintf("Thaw the file system: `fsfreeze -u %s`.", culprit.Name)
 		}
-		return fmt.Sprintf("Thaw the cgroup %s.", culprit.Name)
+		return fmt.Sprintf("Thaw the cgroup %s: %s.", culprit.Name, thawCommands(culprit.Name))
 	case facts.LinkBlocked:
 		return fmt.Sprintf("Look at the %s %s: %s.", culprit.Kind, culprit.Name, culprit.Evidence)
 	case facts.LinkEnded:
@@ -67,6 +67,11 @@ func stateStep(culprit *facts.Link) string {
 		return fmt.Sprintf("See what %s does there, and let it end or end it.", culprit.Who())
 	}
 	return ""
+}
+
+// thawCommands are the commands that thaw a cgroup, of either version.
+func thawCommands(cgroup string) string {
+	return fmt.Sprintf("`echo 0 >/sys/fs/cgroup%[1]s/cgroup.freeze` (v1: `echo THAWED >/sys/fs/cgroup/freezer%[1]s/freezer.state`)", cgroup)
 }
 
 const (

@@ -47,7 +47,7 @@ func TestFirstStep(t *testing.T) {
 		"a mount where a path is removed":     {[]facts.Link{with(shim, facts.LinkBusy), {Kind: facts.KindMount, Name: "/run/netns/x", State: facts.LinkBusy, Evidence: "ext4"}}, "`umount /run/netns/x`", ""},
 		"a process that uses such a path":     {[]facts.Link{with(shim, facts.LinkBusy), with(daemon, facts.LinkBusy)}, "See what pid 40 (cni-daemon) does there", "kill"},
 		"a server elsewhere":                  {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkUnanswered}, {Kind: facts.KindNode, Name: "10.0.0.1:443", State: facts.LinkUnanswered}}, "the server at 10.0.0.1:443", "kill"},
-		"a cgroup above":                      {[]facts.Link{call, with(shim, facts.LinkFrozen), {Kind: facts.KindCgroup, Name: "/kubepods", State: facts.LinkFrozen}}, "Thaw the cgroup /kubepods", ""},
+		"a cgroup above":                      {[]facts.Link{call, with(shim, facts.LinkFrozen), {Kind: facts.KindCgroup, Name: "/kubepods", State: facts.LinkFrozen}}, "`echo 0 >/sys/fs/cgroup/kubepods/cgroup.freeze`", ""},
 		"a cgroup that is at its limit":       {[]facts.Link{with(shim, facts.LinkFailing), {Kind: facts.KindCgroup, Name: "/kubepods", State: facts.LinkFailing, Evidence: "pids.max is 9"}}, "Raise the limit of the cgroup /kubepods: pids.max is 9", "kill"},
 		"a log pipe of which nobody is known": {[]facts.Link{call, {Kind: facts.KindRuntime, Name: "containerd", PID: 1, State: facts.LinkPeer}}, "", "kill"},
 	} {

@@ -72,8 +72,7 @@ func (s *signals) frozenNext() string {
 		return fmt.Sprintf("Find out what froze the cgroup of %s, and thaw it: `systemctl thaw %s`.", p.Name(), p.Unit)
 	}
 	// Of a cgroup above the unit's, systemd thaws nothing.
-	return fmt.Sprintf("Find out what froze the cgroup of %s (%s), and thaw it: `echo 0 >/sys/fs/cgroup%s/cgroup.freeze` "+
-		"(v1: `echo THAWED >/sys/fs/cgroup/freezer%s/freezer.state`).", p.Name(), path, path, path)
+	return fmt.Sprintf("Find out what froze the cgroup of %s (%s), and thaw it: %s.", p.Name(), path, thawCommands(path))
 }
 
 // unansweredSince reports whether nothing has been answered since t, and a call is unanswered now.

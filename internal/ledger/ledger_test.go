@@ -433,6 +433,8 @@ func TestStarts(t *testing.T) {
 			if !tt.want {
 				return
 			}
+			evidence := found[0].Chain.Culprit().Evidence
+			check.Equal(t, strings.Contains(evidence, "at least 3 starts failed since "+found[0].Since.UTC().Format("15:04:05")), true, "says what was seen: %s", evidence)
 			check.Equal(t, result.Next, SuspectInterval, "the next pass")
 			options.Recalled = l.Memory()
 			again := New(options).Pass(t.Context()).Findings

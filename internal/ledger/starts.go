@@ -282,7 +282,8 @@ func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	}
 	link := facts.Link{
 		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, State: facts.LinkFailing, Since: s.since,
-		Evidence: fmt.Sprintf("starts nothing: an entry comes and goes in %s within seconds, again and again, and no new pod or container is listed", s.dir),
+		Evidence: fmt.Sprintf("at least %d starts failed since %s, each within seconds: its entry in %s came and went, and no new pod or container is listed; this does not show what made them fail",
+			failedStarts, s.since.UTC().Format("15:04:05 UTC"), s.dir),
 	}
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
 	cgroup, isExhausted := p.exhausted(ctx)
