@@ -53,7 +53,7 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	switch {
 	case c.Comm == "containerd" && c.PPID == f.symptom.DaemonPID: // it runs for as long as dockerd
 	case f.isYounger(c):
-		out, ok := f.polledLock(ctx)
+		out, ok := f.polledLock(ctx, "")
 		if !ok {
 			out = wait{
 				key: "children", state: facts.LinkChild,

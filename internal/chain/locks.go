@@ -66,11 +66,14 @@ func (f *waiting) fileLocks(ctx context.Context) {
 	})
 	p := cmp.Or(f.symptom.Locked, &facts.Process{})
 	polled := p.PID == f.pid && p.Lock != nil && p.Lock.HolderPID > 0
-	if polled && len(f.found)+len(waits) == 0 {
-		waits = append(waits, proc.Lock{File: p.Lock.File, Holder: p.Lock.HolderPID})
-	}
 	for _, l := range waits {
 		f.add(f.lockWait(ctx, l))
+	}
+	if !polled || len(f.found) > 0 {
+		return
+	}
+	if out, ok := f.polledLock(ctx, p.Lock.File); ok {
+		f.add(out)
 	}
 }
 
@@ -119,8 +122,8 @@ func locks(file string) func(proc.FDInfo) bool {
 func isFile(leads string) bool { return strings.HasPrefix(leads, "/") }
 
 // polledLock is the wait of a process that asks again and again for the lock of a file which it has open, as iptables
-// does: /proc/locks shows no wait then. ok is false for any other process.
-func (f *waiting) polledLock(ctx context.Context) (out wait, ok bool) {
+// does: /proc/locks shows no wait then. path is that of the file, "" for any. ok is false for any other process.
+func (f *waiting) polledLock(ctx context.Context, path string) (out wait, ok bool) {
 	locks, err := proc.ReadLocks(f.procfs)
 	f.unseenIf("/proc/locks", err)
 	mounts, err := f.table.Mounts(ctx, f.pid)
@@ -129,6 +132,9 @@ func (f *waiting) polledLock(ctx context.Context) (out wait, ok bool) {
 	f.unseenIf("its descriptors", err)
 	for _, l := range locks {
 		if l.Waiting || l.Shared || l.PID <= 0 || l.PID == f.pid || files[l.File] == "" {
+			continue
+		}
+		if path != "" && files[l.File] != path {
 			continue
 		}
 		f.lockPaths[l.Inode()] = files[l.File]

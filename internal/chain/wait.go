@@ -253,7 +253,7 @@ func (f *waiting) alone(ctx context.Context) wait {
 	if out, ok := f.greediestClient(ctx); ok {
 		return out
 	}
-	if out, ok := f.polledLock(ctx); ok {
+	if out, ok := f.polledLock(ctx, ""); ok {
 		return out
 	}
 	passed := f.last.time.Sub(f.first.time)

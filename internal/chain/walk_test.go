@@ -109,6 +109,27 @@ func TestInheritedLock(t *testing.T) {
 	}
 }
 
+// TestPolledLock: a lock for which a process asks again and again, which /proc/locks does not show, is followed by its file.
+func TestPolledLock(t *testing.T) {
+	root := procTree(t, map[int]byte{10: 'S', 11: 'S', 12: 'S'})
+	evidencetest.WriteTree(t, root, map[string]string{
+		"locks":        "1: FLOCK ADVISORY WRITE 12 fe:00:6 0 EOF\n2: FLOCK ADVISORY WRITE 11 fe:00:7 0 EOF\n",
+		"10/mountinfo": "5 1 254:0 / / rw - ext4 /dev/vda rw\n",
+		"10/fdinfo/4":  "mnt_id:\t5\nino:\t6\n",
+		"10/fdinfo/5":  "mnt_id:\t5\nino:\t7\n",
+	})
+	must.Do(t, os.Symlink("/db/other.db", filepath.Join(root, "10/fd/4")))
+	must.Do(t, os.Symlink("/db/meta.db", filepath.Join(root, "10/fd/5")))
+	lockedBy(t, root, 11, "fe:00:7")
+	lockedBy(t, root, 12, "fe:00:6")
+	c := New(proc.NewTable(root), t.TempDir(), nil).Explore(t.Context(), Symptom{
+		Symptom: facts.Symptom{Process: 10},
+		Locked:  &facts.Process{PID: 10, Lock: &facts.LockWait{File: "/db/meta.db", HolderPID: 11}},
+	})
+	check.Equal(t, len(c.Links), 2, "%+v", c)
+	check.Equal(t, c.Culprit().PID, 11, "%+v", c)
+}
+
 // TestSince: a link keeps since when it has been so while it stays so. A helper has its start, in any state.
 func TestSince(t *testing.T) {
 	for name, tt := range map[string]struct {
