@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,8 +28,7 @@ func TraceAll(pid string, ready func()) error {
 			if _, err := fmt.Sscan(filepath.Base(task), &tid); err != nil || slices.Contains(traced, task) {
 				continue
 			}
-			if err := unix.PtraceAttach(tid); err == nil {
-				_, _ = unix.Wait4(tid, nil, unix.WALL, nil)
+			if stopTraced(tid) == nil {
 				traced, again = append(traced, task), true
 			}
 		}
@@ -38,6 +38,15 @@ func TraceAll(pid string, ready func()) error {
 	}
 	ready()
 	select {}
+}
+
+// stopTraced traces a thread and stops it. It sends no SIGSTOP, which could stop the process once its tracer has ended.
+func stopTraced(tid int) error {
+	err := errors.Join(unix.PtraceSeize(tid), unix.PtraceInterrupt(tid))
+	if err == nil {
+		_, err = unix.Wait4(tid, nil, unix.WALL, nil)
+	}
+	return err
 }
 
 // TracePollers stops the threads of a Go program that wait for its connections by ptrace, calls ready and keeps them: the
@@ -69,10 +78,9 @@ func traceIf(task string, wanted func(task string) bool) bool {
 	if err != nil || !wanted(task) {
 		return false
 	}
-	if err := unix.PtraceAttach(tid); err != nil { // it is traced already
+	if stopTraced(tid) != nil { // it is traced already
 		return false
 	}
-	_, _ = unix.Wait4(tid, nil, unix.WALL, nil)
 	if !wanted(task) {
 		_ = unix.PtraceDetach(tid)
 		return false
