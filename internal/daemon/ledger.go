@@ -48,7 +48,8 @@ func (d *Daemon) suspects() bool {
 }
 
 // mayOwe reports whether the runtime may be owed something that its ledger has not seen: a call is late,
-// as an alert shows, the kubelet ends pods, or its calls that start some run into their deadlines. A stopped runtime is the reason itself.
+// as an alert shows, the kubelet ends pods, or its calls that start some run into their deadlines. A stopped
+// runtime is the reason itself.
 func mayOwe(evidence *facts.Evidence, isAlert bool) bool {
 	if evidence.Process != nil && evidence.Process.Stopped() {
 		return false

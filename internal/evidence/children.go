@@ -157,14 +157,14 @@ func (c *childrenSource) oldHelpers(moment time.Time) []facts.Child {
 	return out
 }
 
-// standstill is a child that has not run, and how it stands still: T, F or D.
+// standstill identifies a child that does not run: its state (T, F or D) and its CPU time.
 type standstill struct {
 	id    proc.ID
 	state string
 	times proc.Schedstat
 }
 
-// standstillOf returns how a child of the runtime stands still; false where it may run.
+// standstillOf returns the standstill of a child of the runtime; false if the child may run.
 func (c *childrenSource) standstillOf(p proc.Process) (standstill, bool) {
 	key := standstill{
 		id: p.ID(), state: proc.ThreadState(p.State),

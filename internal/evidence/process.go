@@ -220,7 +220,7 @@ func (p *Process) countStart(v *facts.Process) {
 	p.successors.end()
 	p.successors = nil
 	p.place = p.hop.placeOf(v.PID)
-	p.args = p.hop.table.Args(proc.ID{PID: v.PID, Start: v.StartTicks})
+	p.args = p.hop.table.Args(idOf(v))
 	p.lockFile = ""
 	p.proven = false
 	if p.last.PID != 0 {

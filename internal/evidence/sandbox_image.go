@@ -88,6 +88,7 @@ func (i *sandboxImage) findName(ctx context.Context, sandboxes []*cri.Entry, pro
 	return nil
 }
 
+// idOf returns the identity of a sampled process.
 func idOf(p *facts.Process) proc.ID { return proc.ID{PID: p.PID, Start: p.StartTicks} }
 
 // unanswered returns the last sample where the image was absent: that the runtime does not answer ends nothing. Other

@@ -243,23 +243,23 @@ func blockDevice(sysfs, number string) string {
 	return filepath.Base(link)
 }
 
-// state returns the file system of a directory, and whether the directory is lost.
+// state returns the file system of a directory, and whether the directory is lost: then nothing is asked.
 func (s *storage) state(ctx context.Context, d storageDir) (facts.FileSystem, error) {
-	f, err := d.stat(s.procfs, s.files)
-	if !f.Lost && s.isHidden(ctx, d) {
-		f.Lost = true
-		return f, nil
+	if s.isLost(ctx, d) {
+		d.Lost = true
+		return d.FileSystem, nil
 	}
-	return f, err
+	return d.stat(s.procfs, s.files)
+}
+
+// isLost reports whether what showed the directory is not at its path any more.
+func (s *storage) isLost(ctx context.Context, d storageDir) bool {
+	return d.isMoved(s.procfs) || s.isHidden(ctx, d)
 }
 
 // stat asks about the file system, as the process sees it.
 func (d *storageDir) stat(procfs string, files proc.Files) (facts.FileSystem, error) {
 	f := d.FileSystem
-	f.Lost = d.isLost(procfs)
-	if f.Lost {
-		return f, nil
-	}
 	var st unix.Statfs_t
 	path := proc.Path(procfs, d.pid, "root") + d.Directory
 	if err := unix.Statfs(path, &st); err != nil {
@@ -297,12 +297,13 @@ func (s *storage) isHidden(ctx context.Context, d storageDir) bool {
 // sees reports whether the place of a mount is there for the process; true where that is not known.
 func (d *storageDir) sees(procfs, mounted string) bool {
 	var st unix.Stat_t
-	err := unix.Stat(proc.Path(procfs, d.pid, "root")+filepath.Dir(mounted), &st) // not what is mounted there: that may hang
+	// Its directory is asked for: a mounted file system may hang.
+	err := unix.Stat(proc.Path(procfs, d.pid, "root")+filepath.Dir(mounted), &st)
 	return !proc.Gone(err)
 }
 
-// isLost reports whether the database that the process has open is not at its path any more.
-func (d *storageDir) isLost(procfs string) bool {
+// isMoved reports whether the database that the process has open is not at its path any more.
+func (d *storageDir) isMoved(procfs string) bool {
 	if d.database == "" {
 		return false
 	}

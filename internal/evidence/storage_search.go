@@ -74,7 +74,7 @@ func (s *storage) search(ctx context.Context, pid int, known []storageDir) {
 	s.mounts = max(s.mounts, len(mounts))
 	w := &writer{storage: s, process: p, mounts: mounts, seen: map[string]bool{}, named: map[string]bool{}}
 	for _, d := range known {
-		if d.pid == pid && (d.isLost(s.procfs) || s.isHidden(ctx, d)) {
+		if d.pid == pid && s.isLost(ctx, d) {
 			w.dirs = append(w.dirs, d)
 		}
 	}
@@ -122,8 +122,8 @@ func (w *writer) recognize(place string, fd int) {
 	}
 }
 
-// shownBy keeps what showed the directory, by which it is seen to be lost: a database that is open, or a mount. One that is
-// hidden already was so when the process started, as PodsLost has it.
+// shownBy keeps what showed the directory: an open database, or a mount. If that is no longer at its path, the directory is
+// lost. A mount that is hidden already was hidden when the process started: that is PodsLost.
 func (d *storageDir) shownBy(procfs, place string, fd int) {
 	file := proc.WithoutDeleted(place)
 	switch {

@@ -49,7 +49,7 @@ func TestEndsSoon(t *testing.T) {
 	}
 }
 
-// TestLasts: a child that may run for long is told from one that is no helper in any state.
+// TestLasts: a child that may run for long differs from one that is never a helper.
 func TestLasts(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: not root")

@@ -157,7 +157,7 @@ func (e *ending) children(during, latest *facts.Children) {
 	for _, c := range during.Old {
 		switch {
 		case slices.ContainsFunc(latest.Old, func(s facts.Child) bool { return s.PID == c.PID }):
-		case c.State == "T" || c.State == "F": // it may go on
+		case c.State == "T" || c.State == "F": // it may have been continued
 			e.add(c.PID, "%s, pid %d, no longer stands still.", c.Comm, c.PID)
 		default:
 			e.add(c.PID, "%s, pid %d, has ended.", c.Comm, c.PID)
