@@ -94,7 +94,7 @@ func describeLabels(f *dto.MetricFamily) string {
 		case name == "kind":
 			var kinds []string
 			for _, kind := range []facts.LinkKind{facts.KindContainer, facts.KindPod, facts.KindRuntime, facts.KindShim,
-				facts.KindHelper, facts.KindProcess, facts.KindMount, facts.KindCgroup, facts.KindKernel, facts.KindNode} {
+				facts.KindHelper, facts.KindProcess, facts.KindMount, facts.KindCgroup, facts.KindFile, facts.KindKernel, facts.KindNode} {
 				kinds = append(kinds, string(kind))
 			}
 			out = append(out, "`kind`: "+strings.Join(kinds, ", "))

@@ -21,6 +21,7 @@ const (
 	KindProcess   LinkKind = "process"
 	KindMount     LinkKind = "mount"
 	KindCgroup    LinkKind = "cgroup"
+	KindFile      LinkKind = "file"
 	KindKernel    LinkKind = "kernel"
 	KindNode      LinkKind = "node" // a server elsewhere, by its address
 )

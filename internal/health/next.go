@@ -40,6 +40,9 @@ func stateStep(culprit *facts.Link) string {
 	if culprit.Kind == facts.KindNode {
 		return fmt.Sprintf("See why the server at %s does not answer: %s.", culprit.Name, culprit.Evidence)
 	}
+	if culprit.Kind == facts.KindFile {
+		return fmt.Sprintf("Put the program back, as by installing its package again: %s. No restart of the runtime is needed.", culprit.Evidence)
+	}
 	if culprit.Kind == facts.KindCgroup && culprit.State != facts.LinkFrozen {
 		return fmt.Sprintf("Raise the limit of the cgroup %s: %s.", culprit.Name, culprit.Evidence)
 	}

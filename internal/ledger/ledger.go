@@ -56,6 +56,7 @@ const (
 	pendingSignals       = "pending signals"
 	tracers              = "tracers"
 	directoriesOfStarts  = "directories of starts"
+	programsOfStarts     = "programs of starts"
 )
 
 // Options are what the ledger needs to know of the daemon.

@@ -34,6 +34,8 @@ const (
 	dirsAgain = 10 * time.Minute
 	// namespaces is where containerd and CRI-O keep the network namespaces of pods.
 	namespaces = "/run/netns"
+	// clock is the layout of a time of day.
+	clock = "15:04:05 UTC"
 )
 
 // starts are the starts of pods that fail at once. No list shows them: what the runtime makes for one is there for a moment.
@@ -273,7 +275,8 @@ func (d *startDir) look(root string) (change, error) {
 	return otherChange, nil
 }
 
-// startsFinding returns the finding that starts fail, none while they do not. It ends in a cgroup that is at a limit.
+// startsFinding returns the finding that starts fail, none while they do not. It ends in a cgroup that is at a limit, or in
+// a program that cannot be started.
 func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	s := &p.started
 	runtime, err := p.Table.Alive(s.runtime.PID)
@@ -283,12 +286,20 @@ func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	link := facts.Link{
 		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, State: facts.LinkFailing, Since: s.since,
 		Evidence: fmt.Sprintf("at least %d starts failed since %s, each within seconds: its entry in %s came and went, and no new pod or container is listed; this does not show what made them fail",
-			failedStarts, s.since.UTC().Format("15:04:05 UTC"), s.dir),
+			failedStarts, s.since.UTC().Format(clock), s.dir),
 	}
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
 	cgroup, isExhausted := p.exhausted(ctx)
 	if isExhausted {
 		c.Links = append(c.Links, cgroup)
+		return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
+	}
+	broken, changed := p.programs(ctx)
+	if changed != "" {
+		c.Links[0].Evidence += "; " + changed
+	}
+	if broken != nil {
+		c.Links = append(c.Links, *broken)
 	}
 	return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
 }

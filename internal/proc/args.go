@@ -86,3 +86,14 @@ func ArgValue(args []string, name string) string {
 	}
 	return values[len(values)-1]
 }
+
+// Variable returns a variable of a /proc/PID/environ, "" where it has none. Of two values the first counts.
+func Variable(environ []byte, name string) string {
+	for variable := range bytes.SplitSeq(environ, []byte{0}) {
+		value, isIt := bytes.CutPrefix(variable, []byte(name+"="))
+		if isIt {
+			return string(value)
+		}
+	}
+	return ""
+}

@@ -93,6 +93,7 @@ type Table struct {
 	slow  [slowReaders]bounded.Slot[[]byte]
 	lists [slowReaders]bounded.Slot[[]Mount]
 	stats bounded.Slot[bool] // of stat(2) on file systems that may hang
+	files bounded.Slot[Program]
 
 	passing chan struct{} // holds one token while a pass runs
 	last    *Processes    // of the last complete pass

@@ -1,7 +1,6 @@
 package stacks
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -124,11 +123,9 @@ func (r process) argument(name, otherwise string) string {
 // tempDir returns the directory for temporary files of the process.
 func (r process) tempDir() string {
 	environment, _ := proc.Read(proc.Path(r.procfs, r.PID, "environ"), maxProcFile) // the default, where it is not readable
-	for variable := range bytes.SplitSeq(environment, []byte{0}) {
-		dir, ok := bytes.CutPrefix(variable, []byte("TMPDIR="))
-		if ok && filepath.IsAbs(string(dir)) {
-			return string(dir)
-		}
+	dir := proc.Variable(environment, "TMPDIR")
+	if filepath.IsAbs(dir) {
+		return dir
 	}
 	return "/tmp"
 }

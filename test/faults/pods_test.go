@@ -142,17 +142,14 @@ var podFaults = []fault{
 		},
 		next: func(b *bench) string { return fmt.Sprintf("See what pid %d", pidOf(b.file("cni", "left"))) },
 	},
-	startsFail(fault{
-		name: "each start fails: runc is no program", options: runtime.ContainerdOptions{RuncHangsOn: "nothing"},
-	}, (*bench).startHostPod, func(b *bench) func() {
-		runc := b.file("bin", "runc")
-		if strings.HasPrefix(runtime.Column(), onCRIO[0]) {
-			runc = b.file("runc")
-		}
-		b.must(os.Rename(runc, runc+".kept"))
-		b.must(os.WriteFile(runc, []byte("no program"), 0o755))
-		return func() { b.must(os.Rename(runc+".kept", runc)) }
+	brokenRunc("each start fails: runc is no program", "no program", facts.KindFile),
+	brokenRunc("each start fails: runc ends with an error", "#!/bin/sh\nexit 1\n", facts.KindRuntime),
+	hiddenProgram("each start fails: the shim's program is gone", func(b *bench) string {
+		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", b.Shim(b.pods[0])))
+		b.must(err)
+		return exe
 	}),
+	hiddenProgram("each start fails: runc is gone", func(b *bench) string { return lab.LookPath(b.t, "runc") }),
 	startsFail(fault{
 		name: "each start fails: the CNI plugin ends with an error", configure: func(b *bench) {
 			namespacesInMemory(b)
@@ -436,6 +433,42 @@ func startsFail(f fault, start func(*bench) (wait func()), spoil func(*bench) (u
 			undo()
 			b.t.Cleanup(b.cri.RunPod().Discard) // it is over
 		}
+	}
+	return f
+}
+
+// brokenRunc is that of another file in the place of runc.
+func brokenRunc(name, text string, culprit facts.LinkKind) fault {
+	runc := func(b *bench) string {
+		if strings.HasPrefix(runtime.Column(), onCRIO[0]) {
+			return b.file("runc")
+		}
+		return b.file("bin", "runc")
+	}
+	f := startsFail(fault{name: name, options: runtime.ContainerdOptions{RuncHangsOn: "nothing"}}, (*bench).startHostPod, func(b *bench) func() {
+		b.must(os.Rename(runc(b), runc(b)+".kept"))
+		b.must(os.WriteFile(runc(b), []byte(text), 0o755))
+		return func() { b.must(os.Rename(runc(b)+".kept", runc(b))) }
+	})
+	f.culprit = func(*bench) facts.Link { return facts.Link{Kind: culprit} }
+	f.evidence = runc
+	return f
+}
+
+// hiddenProgram is that of a program that is no longer there, as the runtime sees it.
+func hiddenProgram(name string, program func(*bench) string) fault {
+	f := startsFail(fault{name: name}, (*bench).startHostPod, func(b *bench) func() {
+		hidden := program(b)
+		inside := func(argv ...string) {
+			b.must(exec.Command("nsenter", append([]string{"--mount", "--pid", "--target", fmt.Sprint(b.Namespace.Pid())}, argv...)...).Run())
+		}
+		inside("mount", "--bind", "/dev/null", hidden)
+		return func() { inside("umount", hidden) }
+	})
+	f.on = onContainerd
+	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindFile, Name: program(b)} }
+	f.next = func(b *bench) string {
+		return "Put the program back, as by installing its package again: " + program(b)
 	}
 	return f
 }

@@ -1,0 +1,108 @@
+package ledger
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+	"github.com/plegd/plegd/test/check"
+	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
+)
+
+// TestPrograms: starts that fail end in the program that cannot be started, where that is known.
+func TestPrograms(t *testing.T) {
+	const shim, runc, script = "/usr/bin/containerd-shim-runc-v2", "/usr/sbin/runc", "#!/bin/sh\n"
+	all := map[string]string{shim: script, runc: script}
+	with := func(changes ...string) map[string]string {
+		files := map[string]string{shim: script, runc: script}
+		for i := 0; i < len(changes); i += 2 {
+			files[changes[i]] = changes[i+1]
+		}
+		return files
+	}
+	const gone = "gone" // instead of a content
+	for _, tt := range []struct {
+		name    string
+		files   map[string]string
+		exe     string // "" for the shim's
+		oci     string // what the shim's working directory says, gone for no such file
+		noPath  bool   // the runtime's environment cannot be read
+		before  bool   // the runtime was started after the shim
+		changed bool   // after the newest container
+		want    string // the file, "" for none
+		defect  string
+		text    string // in the evidence of the runtime
+	}{
+		{name: "all is there", files: all},
+		{name: "the shim's program is gone", files: with(shim, gone), exe: shim + " (deleted)", want: shim, defect: "is not there"},
+		{name: "it was replaced", files: all, exe: shim + " (deleted)"},
+		{name: "it is empty", files: with(shim, ""), want: shim, defect: "is empty"},
+		{name: "a runtime that was started since finds another one", files: with(shim, gone, "/usr/sbin/containerd-shim-runc-v2", script), before: true},
+		{name: "a runtime that was started since finds none", files: with(shim, gone), before: true, want: shim, defect: "is not there"},
+		{name: "where such a runtime looks is not known", files: with(shim, gone), before: true, noPath: true},
+		{name: "runc is gone", files: with(runc, gone), want: "runc", defect: "is in no directory of the runtime's PATH"},
+		{name: "runc is gone, PATH is not known", files: with(runc, gone), noPath: true},
+		{name: "runc is no program", files: with(runc, "x"), want: runc, defect: "begins with neither an ELF header nor #!"},
+		{name: "another OCI runtime is gone", files: all, oci: "/opt/crun", want: "/opt/crun", defect: "is not there"},
+		{name: "the OCI runtime is not known", files: with(runc, gone), oci: gone},
+		{name: "a shim without a file", files: all, exe: "/memfd:shim (deleted)"},
+		{name: "it was changed", files: all, changed: true, text: runc + " was changed at"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, nil)
+			for file, text := range tt.files {
+				place := filepath.Join(root, "10/root", file)
+				must.Do(t, os.MkdirAll(filepath.Dir(place), 0o755))
+				if text != gone {
+					must.Do(t, os.WriteFile(place, []byte(text), 0o755))
+				}
+			}
+			tree := map[string]string{}
+			if !tt.noPath {
+				tree["10/environ"] = "A=b\x00PATH=/usr/bin:/usr/sbin\x00"
+			}
+			if tt.oci != gone {
+				tree["20/cwd/runtime"] = tt.oci
+			}
+			evidencetest.WriteTree(t, root, tree)
+			exe := tt.exe
+			if exe == "" {
+				exe = shim
+			}
+			must.Do(t, os.Symlink(exe, filepath.Join(root, "20/exe")))
+			must.Do(t, os.Symlink("/usr/bin/containerd", filepath.Join(root, "10/exe")))
+			now := time.Now()
+			l := New(optionsOf(t, root, &now))
+			newest := now.Add(time.Hour)
+			if tt.changed {
+				newest = now.Add(-time.Hour)
+			}
+			l.lastListed = map[string]*cri.Entry{"a": {CreatedAt: newest.UnixNano()}}
+			process, err := l.Table.Alive(20)
+			check.Equal(t, err, nil, "the shim")
+			runtime, _ := l.Table.Alive(10)
+			id := runtime.ID()
+			if tt.before {
+				id.Start++
+			}
+			l.started = starts{runtime: id, proven: true, since: now.Add(time.Minute)}
+			p := &pass{Ledger: l, moment: now, pids: []int{10}, shims: map[int]proc.Process{20: process}}
+			found := p.startsFinding(t.Context())
+			links := found[0].Chain.Links
+			if !strings.Contains(links[0].Evidence, tt.text) || tt.text == "" && strings.Contains(links[0].Evidence, "was changed") {
+				t.Errorf("the evidence is %q", links[0].Evidence)
+			}
+			if tt.want == "" {
+				check.Equal(t, len(links), 1, "the links")
+				return
+			}
+			check.Equal(t, *found[0].Chain.Culprit(), facts.Link{Kind: facts.KindFile, Name: tt.want, State: facts.LinkFailing, Fingerprint: filepath.Base(tt.want), Evidence: tt.want + " " + tt.defect + ", and starts of pods need it"}, "the culprit")
+		})
+	}
+}
