@@ -7,10 +7,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 )
+
+// cacheShare is the percentage of a memory limit from which page cache may make room where memory is refused.
+const cacheShare = 10
 
 // exhausted returns the topmost cgroup, of those that a new pod shares with the runtime or with other pods, that is at a
 // limit now; ok is false where none is.
@@ -18,10 +22,12 @@ func (p *pass) exhausted(ctx context.Context) (link facts.Link, ok bool) {
 	files := proc.NewFiles(p.unread.Add)
 	tree := proc.NewCgroupTree(p.Table.ProcFS, p.SysFS, files)
 	shared := p.sharedLevels(ctx, tree)
+	m := &p.started.memory
+	m.compare(files, p.Table.ProcFS, slices.Collect(maps.Keys(shared)), p.moment)
 	for _, dir := range slices.SortedFunc(maps.Keys(shared), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 	}) {
-		limit := limitReached(files, dir)
+		limit := cmp.Or(limitReached(files, dir), m.limitReached(files, dir, p.moment))
 		if limit != "" {
 			place := "/sys" + strings.TrimPrefix(dir, p.SysFS) + "/"
 			return facts.Link{Kind: facts.KindCgroup, Name: shared[dir], State: facts.LinkFailing, Evidence: place + limit}, true
@@ -65,7 +71,7 @@ func (l *levels) add(pid int, pod string) {
 	if err != nil { // it has ended, or its cgroups are not visible
 		return
 	}
-	for _, controller := range []string{"pids", ""} {
+	for _, controller := range []string{"pids", "memory", ""} {
 		for dir, path := range l.tree.Up(groups, controller) {
 			first := cmp.Or(l.firstPod[dir], pod)
 			l.firstPod[dir] = first
@@ -89,4 +95,60 @@ func limitReached(files proc.Files, dir string) string {
 		return fmt.Sprintf("cgroup.max.descendants is %d, and it has %d", limit, groups)
 	}
 	return ""
+}
+
+// memoryLimits are the memory limits for which the kernel has ended processes since starts fail. To be near a limit proves
+// nothing: page cache fills it.
+type memoryLimits struct {
+	refusals map[string]uint64    // by directories, at the last look
+	kills    uint64               // of the whole node, at the last look
+	grownAt  map[string]time.Time // by directories, when the limit was last seen to end a process
+}
+
+// compare compares the counters of the directories with those of the look before.
+func (m *memoryLimits) compare(files proc.Files, procfs string, dirs []string, moment time.Time) {
+	isFirst := m.refusals == nil
+	if isFirst {
+		m.refusals = map[string]uint64{}
+		m.grownAt = map[string]time.Time{}
+	}
+	kills := files.Counters(procfs, "vmstat")["oom_kill"]
+	hasKilled := !isFirst && kills > m.kills
+	m.kills = kills
+	for _, dir := range dirs {
+		events := files.Counters(dir, "memory.events.local")
+		refusals, isV2 := events["oom"]
+		if !isV2 {
+			refusals = uint64(max(0, files.Number(dir, "memory.failcnt"))) //nolint:gosec // not below 0
+		}
+		last, isKnown := m.refusals[dir]
+		m.refusals[dir] = refusals
+		hasGrown := isKnown && refusals > last
+		// v1 also counts the refusals for which page cache made room, and the kills of a cgroup that is gone are the node's.
+		if hasGrown && (isV2 || hasKilled && !hasCache(files, dir)) {
+			m.grownAt[dir] = moment
+		}
+	}
+}
+
+// hasCache reports whether page cache is a part of a directory's memory that is worth a refusal (v1).
+func hasCache(files proc.Files, dir string) bool {
+	stat := files.Counters(dir, "memory.stat")
+	cache := int64(stat["total_inactive_file"] + stat["total_active_file"]) //nolint:gosec // far below 2^63
+	return cache > files.Limit(dir, "memory.limit_in_bytes")/100*cacheShare
+}
+
+// limitReached describes the memory limit of a directory, "" where it ends no processes.
+func (m *memoryLimits) limitReached(files proc.Files, dir string, moment time.Time) string {
+	grown, hasGrown := m.grownAt[dir]
+	if !hasGrown || moment.Sub(grown) > startsOver {
+		return ""
+	}
+	name := "memory.max"
+	limit := files.Limit(dir, name)
+	if limit == 0 {
+		name = "memory.limit_in_bytes"
+		limit = files.Limit(dir, name)
+	}
+	return fmt.Sprintf("%s is %d, and the kernel has ended processes for it since starts fail", name, limit)
 }

@@ -19,11 +19,19 @@ import (
 func TestExhausted(t *testing.T) {
 	const v1 = "3:pids:GROUP\n1:name=systemd:/\n"
 	const v2 = "0::GROUP\n"
+	const memory1 = "3:memory:GROUP\n1:name=systemd:/\n"
+	full := func(cache string) map[string]string {
+		return map[string]string{
+			"memory/kubepods/memory.limit_in_bytes": "100", "memory/kubepods/memory.usage_in_bytes": "100", "memory/kubepods/memory.failcnt": "1",
+			"memory/kubepods/memory.stat": "total_inactive_file " + cache + "\n", "vmstat": "oom_kill 5\n",
+		}
+	}
 	for _, tt := range []struct {
 		name, groups string
 		files        map[string]string
-		want         string // evidence, "" for none
-		path         string // "" for /kubepods
+		later        map[string]string // at the second look
+		want         string            // evidence, "" for none
+		path         string            // "" for /kubepods
 	}{
 		{name: "v1 tasks", groups: v1, files: map[string]string{"pids/kubepods/pids.max": "120", "pids/kubepods/pids.current": "120"},
 			want: "/sys/fs/cgroup/pids/kubepods/pids.max is 120, pids.current 120"},
@@ -37,6 +45,16 @@ func TestExhausted(t *testing.T) {
 		{name: "cgroups", groups: v2, files: map[string]string{"kubepods/cgroup.max.descendants": "4", "kubepods/cgroup.stat": "nr_descendants 4\nnr_dying_descendants 0\n"},
 			want: "/sys/fs/cgroup/kubepods/cgroup.max.descendants is 4, and it has 4"},
 		{name: "room for cgroups", groups: v2, files: map[string]string{"kubepods/cgroup.max.descendants": "4", "kubepods/cgroup.stat": "nr_descendants 3\nnr_dying_descendants 9\n"}},
+		{name: "v2 memory", groups: v2, files: map[string]string{"kubepods/memory.max": "100", "kubepods/memory.events.local": "max 1\noom 1\n"},
+			later: map[string]string{"kubepods/memory.events.local": "max 9\noom 2\n"},
+			want:  "/sys/fs/cgroup/kubepods/memory.max is 100, and the kernel has ended processes for it since starts fail"},
+		{name: "v2 memory of before", groups: v2, files: map[string]string{"kubepods/memory.max": "100", "kubepods/memory.events.local": "max 1\noom 1\n"},
+			later: map[string]string{"kubepods/memory.events.local": "max 9\noom 1\n"}},
+		{name: "v1 memory", groups: memory1, files: full("5"), later: map[string]string{"memory/kubepods/memory.failcnt": "2", "vmstat": "oom_kill 6\n"},
+			want: "/sys/fs/cgroup/memory/kubepods/memory.limit_in_bytes is 100, and the kernel has ended processes for it since starts fail"},
+		{name: "v1 memory, nothing ended", groups: memory1, files: full("5"), later: map[string]string{"memory/kubepods/memory.failcnt": "2"}},
+		{name: "v1 memory, page cache", groups: memory1, files: full("50"), later: map[string]string{"memory/kubepods/memory.failcnt": "2", "vmstat": "oom_kill 6\n"}},
+		{name: "v1 memory, another limit", groups: memory1, files: full("5"), later: map[string]string{"vmstat": "oom_kill 6\n"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := node(t, []process{
@@ -51,13 +69,17 @@ func TestExhausted(t *testing.T) {
 			now := time.Now()
 			l := New(optionsOf(t, root, &now))
 			tree := map[string]string{"cgroup.controllers": ""}
-			for _, hierarchy := range []string{"", "pids"} {
+			for _, hierarchy := range []string{"", "pids", "memory"} {
 				for _, group := range []string{"system", "kubepods/pod1", "kubepods/pod2"} {
 					tree[filepath.Join(hierarchy, group, ".keep")] = ""
 				}
 			}
 			evidencetest.WriteTree(t, filepath.Join(l.SysFS, "fs/cgroup"), tree)
-			evidencetest.WriteTree(t, filepath.Join(l.SysFS, "fs/cgroup"), tt.files)
+			change := func(files map[string]string) {
+				evidencetest.WriteTree(t, filepath.Join(l.SysFS, "fs/cgroup"), files)
+				evidencetest.WriteTree(t, root, map[string]string{"vmstat": cmp.Or(files["vmstat"], "oom_kill 5\n")})
+			}
+			change(tt.files)
 			p := &pass{Ledger: l, moment: now, pids: []int{10}, shims: map[int]proc.Process{}}
 			l.served = map[proc.ID]served{}
 			for pid, pod := range map[int]string{20: "a", 21: "b"} {
@@ -69,6 +91,11 @@ func TestExhausted(t *testing.T) {
 			runtime, _ := l.Table.Alive(10)
 			l.started = starts{runtime: runtime.ID(), proven: true}
 			found := p.startsFinding(t.Context())
+			if tt.later != nil {
+				check.Equal(t, found[0].Chain.Culprit().Kind, facts.KindRuntime, "the culprit at the first look")
+				change(tt.later)
+				found = p.startsFinding(t.Context())
+			}
 			culprit := found[0].Chain.Culprit()
 			if tt.want == "" {
 				check.Equal(t, culprit.Kind, facts.KindRuntime, "the culprit")

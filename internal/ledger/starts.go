@@ -49,6 +49,7 @@ type starts struct {
 	dir     string    // the directory that showed it
 	proven  bool      // a start was watched, and failed
 	notDue  time.Time // until then starts are not watched: they succeed
+	memory  memoryLimits
 }
 
 // startDir is a directory in which the runtime makes an entry for each start, that of a sandbox, a container or a network
@@ -138,6 +139,7 @@ func (s *starts) forget() {
 	s.failed = 0
 	s.last = time.Time{}
 	s.proven = false
+	s.memory = memoryLimits{}
 }
 
 // findStartDirs finds the directories of starts: that of network namespaces, and those in the runtime's mounts, for any

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -157,6 +158,7 @@ var podFaults = []fault{
 		},
 	}, (*bench).startPod, func(*bench) func() { return func() {} }),
 	podsAtLimit(),
+	podsAtMemoryLimit(),
 	{
 		// No registry has it. Nothing of a start shows in a list or a directory.
 		name: "the image of the sandboxes is gone", on: onContainerd, want: health.PodStartsFailing, goal: 4 * time.Minute, limit: 6 * time.Minute,
@@ -485,6 +487,29 @@ func podsAtLimit() fault {
 	f.on = onContainerd
 	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: "/" + b.Cgroup} }
 	f.next = func(b *bench) string { return limit(b) + " is 2" }
+	return f
+}
+
+// podsAtMemoryLimit is that of the memory of the cgroup of all pods (v1), which a file of a tmpfs fills.
+func podsAtMemoryLimit() fault {
+	file := func(b *bench, name string) string { return filepath.Join(lab.CgroupRoot, "memory", b.Cgroup, name) }
+	f := startsFail(fault{name: "each start fails: the memory limit of the pods' parent cgroup"}, (*bench).startHostPod, func(b *bench) func() {
+		b.must(os.WriteFile(file(b, "memory.swappiness"), []byte("0"), 0))
+		memory := fmt.Sprint("/dev/shm/plegd-e2e-", b.Pid())
+		b.must(exec.Command("sh", "-c", `echo $$ >"$0" && head -c 67108864 /dev/zero >"$1"`, file(b, "cgroup.procs"), memory).Run())
+		text, err := os.ReadFile(file(b, "memory.usage_in_bytes"))
+		b.must(err)
+		used, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		b.must(err)
+		b.must(os.WriteFile(file(b, "memory.limit_in_bytes"), fmt.Append(nil, used+256<<10), 0))
+		return func() {
+			b.must(os.WriteFile(file(b, "memory.limit_in_bytes"), []byte("-1"), 0))
+			b.must(os.Remove(memory))
+		}
+	})
+	f.on = onContainerd
+	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: "/" + b.Cgroup} }
+	f.next = func(b *bench) string { return file(b, "memory.limit_in_bytes") + " is" }
 	return f
 }
 
