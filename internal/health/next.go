@@ -84,6 +84,8 @@ const (
 	keepsOpen = " keeps open"
 	// connectionsOf is in that of one whose descriptors a client has used up.
 	connectionsOf = " are connections of "
+	// doesNotReap is in that of one whose ended children use up a limit of tasks.
+	doesNotReap = "does not reap"
 )
 
 // processStep is the step for a process that waits for no other one.
@@ -99,6 +101,8 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 		return mountStep(&links[mount], &links[mount+1], culprit)
 	case strings.Contains(culprit.Evidence, opensFIFO):
 		return fmt.Sprintf("Open the other end of the FIFO that %s waits for, or put a file in its place: %s.", who, culprit.Evidence)
+	case culprit.Kind != facts.KindRuntime && strings.Contains(culprit.Evidence, doesNotReap):
+		return fmt.Sprintf("Restart the service of %s, not the runtime: %s, %s. Its end frees them.", who, waiting.Evidence, culprit.Evidence)
 	case locked >= 0:
 		return fmt.Sprintf("See what %s does, and let it end or end it: %s: %s.", who, links[locked].Who(),
 			links[locked].Evidence)

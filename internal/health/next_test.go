@@ -50,6 +50,7 @@ func TestFirstStep(t *testing.T) {
 		"a cgroup above":                      {[]facts.Link{call, with(shim, facts.LinkFrozen), {Kind: facts.KindCgroup, Name: "/kubepods", State: facts.LinkFrozen}}, "`echo 0 >/sys/fs/cgroup/kubepods/cgroup.freeze`", ""},
 		"a cgroup that is at its limit":       {[]facts.Link{with(shim, facts.LinkFailing), {Kind: facts.KindCgroup, Name: "/kubepods", State: facts.LinkFailing, Evidence: "pids.max is 9"}}, "Raise the limit of the cgroup /kubepods: pids.max is 9", "kill"},
 		"a program that is gone":              {[]facts.Link{with(shim, facts.LinkFailing), {Kind: facts.KindFile, Name: "/bin/runc", State: facts.LinkFailing, Evidence: "/bin/runc is not there"}}, "Put the program back, as by installing its package again: /bin/runc is not there. No restart", "kill"},
+		"a daemon that does not reap":         {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkFailing, Evidence: "pids.max of /x is 100"}, {Kind: facts.KindProcess, Name: "ipam", PID: 40, State: facts.LinkFailing, Evidence: "80 of them are children that it does not reap"}}, "Restart the service of pid 40 (ipam), not the runtime: pids.max of /x is 100, 80 of them", "kill"},
 		"a log pipe of which nobody is known": {[]facts.Link{call, {Kind: facts.KindRuntime, Name: "containerd", PID: 1, State: facts.LinkPeer}}, "", "kill"},
 	} {
 		c := &facts.Chain{Links: tt.links}

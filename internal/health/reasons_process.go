@@ -251,5 +251,8 @@ func kernelLimits(s *signals) (out lines) {
 		out.addIf(l.limit > 0 && l.count >= l.share*l.limit, "%s: %.0f of %.0f", l.what, l.count, l.limit)
 	}
 	out.addIf(c.PIDsRefused, "the kernel refused a new task of the runtime's cgroup within a minute, for a limit of %d", c.PIDsMax)
+	if out != nil {
+		out = append(out, s.findingEvidence(KernelLimitReached)...)
+	}
 	return out
 }

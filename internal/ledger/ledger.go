@@ -114,6 +114,7 @@ type Ledger struct {
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
 	started   starts
+	leak      []facts.Finding // as unreapedTasks keeps it
 	// lastListed is what Listed returned to the pass before.
 	lastListed map[string]*cri.Entry
 	worked     time.Time // when the lists last had another entry, or lacked one, zero before
@@ -316,6 +317,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	})
 	out = append(p.shimFinding(oldest, lostPod, podsLost), p.shimFinding(oldest, unserved, shimStuck)...)
 	out = append(out, p.startsFinding(ctx)...)
+	out = append(out, p.leak...)
 	for _, o := range oldest {
 		if len(out) == maxFindings {
 			break
@@ -399,4 +401,6 @@ const (
 	podsLost         = "PodsLost"
 	inspectionStall  = "PodInspectionStall"
 	podStartsFailing = "PodStartsFailing"
+
+	kernelLimitReached = "KernelLimitReached"
 )

@@ -21,6 +21,7 @@ func (p *pass) processes(ctx context.Context) {
 	p.lost(all)
 	p.killed(all)
 	p.unreaped(all)
+	p.unreapedTasks(all)
 }
 
 // shimsIn returns the shims and conmons of the runtime by their pids.

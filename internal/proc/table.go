@@ -43,6 +43,8 @@ type Processes struct {
 	ByPID map[int]Process
 	// Zombies are those that have ended and were not reaped yet, maxZombies of them.
 	Zombies []Process
+	// Unreaped is how many children of a process have ended and were not reaped yet, by its pid.
+	Unreaped map[int]int
 	// Unread is why processes are missing, nil where none is: more of them than one pass reads.
 	Unread error
 	// children are pids by the parent's, ascending.
@@ -52,7 +54,8 @@ type Processes struct {
 // copy returns the processes of a pass that continues later.
 func (p *Processes) copy(unread error) *Processes {
 	return &Processes{
-		At: p.At, ByPID: maps.Clone(p.ByPID), Zombies: slices.Clone(p.Zombies), Unread: unread, children: maps.Clone(p.children),
+		At: p.At, ByPID: maps.Clone(p.ByPID), Zombies: slices.Clone(p.Zombies), Unreaped: maps.Clone(p.Unreaped), Unread: unread,
+		children: maps.Clone(p.children),
 	}
 }
 
@@ -62,6 +65,7 @@ func (p *Processes) add(process Process) {
 		p.children[process.PPID] = append(p.children[process.PPID], process.PID)
 		return
 	}
+	p.Unreaped[process.PPID]++
 	if len(p.Zombies) < maxZombies {
 		p.Zombies = append(p.Zombies, process)
 	}
@@ -189,7 +193,7 @@ func (t *Table) startPass() (*pass, error) {
 		return nil, fmt.Errorf("list the processes: %w", &ReadError{Path: t.ProcFS, Outcome: Absent})
 	}
 	slices.Sort(pids)
-	next := &Processes{At: started, Unread: err, ByPID: make(map[int]Process, len(pids)), children: map[int][]int{}}
+	next := &Processes{At: started, Unread: err, ByPID: make(map[int]Process, len(pids)), Unreaped: map[int]int{}, children: map[int][]int{}}
 	return &pass{pids: pids, next: next, took: time.Since(started)}, nil
 }
 

@@ -160,6 +160,19 @@ var podFaults = []fault{
 	podsAtLimit(),
 	podsAtMemoryLimit(),
 	{
+		name: "a daemon of the runtime's cgroup does not reap its children", want: health.KernelLimitReached, goal: 5 * time.Second, limit: 45 * time.Second,
+		make: func(b *bench) func() {
+			b.group = lab.NewControlGroup(b.t, "pids", b.Pid())
+			const leak = `chdir $ARGV[0]; open(F,">cgroup.procs"); print F $$; close F; for (1..200) { exit if fork==0 } open(C,"pids.current"); open(F,">pids.max"); print F <C>; close F; sleep 1000`
+			dir := filepath.Join(lab.CgroupRoot, "pids", b.group.Path())
+			leaking := exec.Command("perl", "-e", leak, dir)
+			_, end := lab.StartCommand(b.t, leaking)
+			b.other = leaking.Process.Pid
+			return inTurn(end, func() { b.must(os.WriteFile(filepath.Join(dir, "pids.max"), []byte("max"), 0)) })
+		},
+		culprit: theOther, next: pidOfOther,
+	},
+	{
 		// No registry has it. Nothing of a start shows in a list or a directory.
 		name: "the image of the sandboxes is gone", on: onContainerd, want: health.PodStartsFailing, goal: 4 * time.Minute, limit: 6 * time.Minute,
 		make: func(b *bench) func() {
