@@ -362,6 +362,7 @@ func TestStarts(t *testing.T) {
 		isEmpty      bool          // no list has an entry
 		daemon       int           // behind the runtime
 		isKnown      bool          // by the runtime, until it is removed before the next list
+		isSlow       bool          // plegd, on a node without a CPU that is free
 		want         bool
 		succeeds     bool // a start, in the end
 	}{
@@ -376,6 +377,7 @@ func TestStarts(t *testing.T) {
 		{name: "nothing comes", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isQuiet: true},
 		{name: "behind cri-dockerd", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", daemon: 20},
 		{name: "pods live for less than the time between two lists", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isKnown: true},
+		{name: "a pod may live for less than the time between two looks", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isSlow: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			root := node(t, nil)
@@ -392,6 +394,9 @@ func TestStarts(t *testing.T) {
 			watched := 0
 			options.Sleep = func(context.Context, time.Duration) bool { // the watched start: its entry is there for some looks
 				place := filepath.Join(dir, "watched")
+				if tt.isSlow {
+					now = now.Add(watchGap + time.Millisecond)
+				}
 				switch watched++; watched {
 				case 2:
 					must.Do(t, os.Mkdir(place, 0o700))

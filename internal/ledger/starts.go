@@ -19,10 +19,13 @@ const (
 	// podRetry is less than the time after which a kubelet starts the same pod again (pod_workers.go, backOffPeriod, 10 s),
 	// as two passes see it that are SuspectInterval apart.
 	podRetry = 2 * SuspectInterval
-	// watchTime is how long the directories are watched in one pass until a start is seen to fail, watchEvery the time
-	// between two looks: less than a pod takes that is made, stopped and removed again.
+	// watchTime is how long the directories are watched in one pass until a start is seen to fail, watchEvery the rest
+	// between two looks.
 	watchTime  = 3 * time.Second
-	watchEvery = 50 * time.Millisecond
+	watchEvery = 10 * time.Millisecond
+	// watchGap is less than a pod takes to be stopped and removed: between two looks that are farther apart one that was
+	// started may have gone.
+	watchGap = 50 * time.Millisecond
 	// maxAsked bounds the entries that the runtime is asked for at each look.
 	maxAsked = 4
 	// startsOver is the time without a failed start after which starts no longer fail.
@@ -98,10 +101,12 @@ func (p *pass) watchStart(ctx context.Context) {
 		present[name] = true
 	}
 	hasBegun := false
+	last := p.Clock()
 	for range watchTime / watchEvery {
 		if !p.Sleep(ctx, watchEvery) {
 			return
 		}
+		moment := p.Clock()
 		dir, _ := p.lookAtStarts()
 		come := s.entriesBut(present)
 		if slices.ContainsFunc(come[:min(len(come), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) }) {
@@ -110,18 +115,21 @@ func (p *pass) watchStart(ctx context.Context) {
 			return
 		}
 		hasBegun = hasBegun || dir != "" || len(come) > 0
-		if hasBegun && len(come) == 0 {
+		hasEnded := hasBegun && len(come) == 0
+		if hasEnded && moment.Sub(last) <= watchGap {
 			s.proven = true
 			return
 		}
+		hasBegun = hasBegun && !hasEnded
+		last = moment
 	}
 }
 
-// entriesBut returns the names in the directories, of the last looks, but for some.
+// entriesBut returns the names in the directories, of the last looks, but for some, each once.
 func (s *starts) entriesBut(known map[string]bool) (out []string) {
 	for _, d := range s.dirs {
 		for _, name := range d.names {
-			if !known[name] {
+			if !known[name] && !slices.Contains(out, name) {
 				out = append(out, name)
 			}
 		}
