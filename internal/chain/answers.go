@@ -31,10 +31,16 @@ func (f *waiting) answers(ctx context.Context) {
 		return
 	}
 	names, remote := f.servers(ctx)
-	if len(names)+len(remote) == 0 {
-		f.pipeAnswers(ctx)
-		return
+	if len(names)+len(remote) == 0 || len(f.doubts) > 0 { // one of its threads reads from such an end
+		f.privateAnswers(ctx)
 	}
+	if len(f.found) == 0 {
+		f.namedAnswers(ctx, names, remote)
+	}
+}
+
+// namedAnswers adds the process at the other end of the only connection to a server, else one that stands still.
+func (f *waiting) namedAnswers(ctx context.Context, names map[int]string, remote []string) {
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
 		if len(names) == 1 && pid != 0 || f.standsStill(ctx, pid) {
 			evidence := "waits for nothing else, and has " + names[pid]
@@ -128,10 +134,15 @@ func (f *waiting) requests() (names map[string]string, isNew map[string]bool) {
 	return names, isNew
 }
 
-// pipeAnswers adds the process that has the other end of the pipes which a helper reads, if there
-// is only one and the helper does not descend from it.
-func (f *waiting) pipeAnswers(ctx context.Context) {
-	read := map[string]bool{}
+// privateAnswers adds the process that has the other end of the pipes which a helper reads, and of its sockets without a
+// name, if there is only one and the helper does not descend from it.
+func (f *waiting) privateAnswers(ctx context.Context) {
+	read := map[string]bool{} // by the link to the other end
+	for _, c := range f.last.sockets {
+		if c.name == "" && c.peer != 0 {
+			read[socketLink(c.peer)] = true
+		}
+	}
 	isReadEnd := otherEnd(true)
 	err := proc.EachFD(f.procfs, f.pid, func(fd int, leads string) bool {
 		if strings.HasPrefix(leads, "pipe:[") && isReadEnd(proc.ReadFDInfo(f.procfs, f.pid, fd)) {
@@ -145,7 +156,8 @@ func (f *waiting) pipeAnswers(ctx context.Context) {
 	}
 	isWriteEnd := otherEnd(false)
 	writers, err := proc.Holders(ctx, f.procfs, func(pid, fd int, leads string) bool {
-		return read[leads] && isWriteEnd(proc.ReadFDInfo(f.procfs, pid, fd))
+		_, isSocket := proc.SocketInode(leads)
+		return read[leads] && (isSocket || isWriteEnd(proc.ReadFDInfo(f.procfs, pid, fd)))
 	})
 	if len(writers) == 0 {
 		f.unseenIf("the descriptors of other processes", err)
@@ -155,10 +167,10 @@ func (f *waiting) pipeAnswers(ctx context.Context) {
 	if len(named) != 1 {
 		return
 	}
-	pipes := strings.Join(slices.Sorted(maps.Keys(read)), ", ")
+	ends := strings.Join(slices.Sorted(maps.Keys(read)), ", ")
 	f.add(wait{
 		state: facts.LinkPeer, next: named[0],
-		evidence: "waits for nothing else, and reads from " + pipes + ", which another process keeps open",
+		evidence: "waits for nothing else, and reads from " + ends + ", which another process keeps open",
 	})
 }
 

@@ -71,16 +71,24 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 // maxPipeline is the number of children from which is not looked for the one that holds the others up.
 const maxPipeline = 4
 
-// lastOf returns the only one of some children that does not wait for another of them or what that has
-// started, as in a pipeline of a shell; false where several are such.
+// lastOf returns the first one of some children that a CPU quota holds up, else the only one that does not wait for
+// another of them or what that has started, as in a pipeline of a shell; false where several are such.
 func (f *waiting) lastOf(ctx context.Context, children []proc.Process) (last proc.Process, ok bool) {
 	if len(children) == 1 {
 		return children[0], true
 	}
+	all := f.processes(ctx)
+	pids := make([]int, len(children))
+	for i, child := range children {
+		pids[i] = child.PID
+	}
+	starved := f.starved(pids)
+	if starved != 0 {
+		return all.ByPID[starved], true
+	}
 	if len(children) > maxPipeline {
 		return last, false
 	}
-	all := f.processes(ctx)
 	for _, child := range children {
 		next := f.waitOf(ctx, child).next
 		line := all.Ancestors(next)

@@ -18,8 +18,8 @@ func leadsTo(places ...string) func(string) bool {
 // heldBy completes a wait with the process that holds a descriptor for which leads is true by
 // where it leads, and keep by its fdinfo; keep may be nil. Of several, one that waits itself, one
 // that is younger than the fault, and pid 1, which keeps the sockets that systemd made, do not
-// count; else the only one that stands still does. It is the process itself where no other one
-// holds it.
+// count; else the only one that stands still does, or where none does the first one that a CPU quota
+// holds up. It is the process itself where no other one holds it.
 func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(string) bool,
 
 	keep func(proc.FDInfo) bool) wait {
@@ -43,8 +43,8 @@ func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(
 	return out
 }
 
-// holdersToName returns those of the holders of something that may be named for it. Where none stands
-// still, a holder does not count from which another one descends, as a shell that waits for a program.
+// holdersToName returns those of the holders of something that may be named for it. Where none of them alone is held
+// up, a holder does not count from which another one descends, as a shell that waits for a program.
 func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 	named := without(pids, func(pid int) bool { return pid == f.pid || pid == 1 && len(pids) > 1 })
 	older := without(named, func(pid int) bool {
@@ -54,11 +54,11 @@ func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 	if len(older) > 0 {
 		named = older
 	}
-	held := without(named, func(pid int) bool {
-		p, err := proc.ReadStat(f.procfs, pid)
-		return err != nil || strings.IndexByte("TtD", p.State) < 0
-	})
-	if len(named) > 1 && len(held) == 1 {
+	if len(named) < 2 {
+		return named
+	}
+	held := f.heldUp(named)
+	if len(held) == 1 {
 		return held
 	}
 	all := f.processes(ctx)
@@ -67,6 +67,23 @@ func (f *waiting) holdersToName(ctx context.Context, pids []int) []int {
 			return relative != pid && slices.Contains(all.Ancestors(relative), pid)
 		})
 	})
+}
+
+// heldUp returns those of some processes that stand still, or where none does the first one that a CPU quota holds up.
+func (f *waiting) heldUp(pids []int) []int {
+	held := without(pids, func(pid int) bool {
+		p, err := proc.ReadStat(f.procfs, pid)
+		_, frozen := f.frozen(pid)
+		return err != nil || !frozen && strings.IndexByte("TtD", p.State) < 0
+	})
+	if len(held) > 0 {
+		return held
+	}
+	starved := f.starved(pids)
+	if starved != 0 {
+		return []int{starved}
+	}
+	return nil
 }
 
 // without returns the pids for which drop is false.

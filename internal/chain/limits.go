@@ -3,6 +3,7 @@ package chain
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 // mount; "" for none. The kernel does not show whether the limit is the cause of the wait.
 func (f *waiting) ioLimit(mount proc.Mount) string {
 	unread := ""
-	tree, groups := f.cgroups(&unread)
+	tree, groups := f.cgroupsOf(f.pid, &unread)
 	disk := f.diskOf(mount.Device)
 	for _, controller := range []string{"blkio", "io"} {
 		for dir, path := range tree.Up(groups, controller) {
@@ -72,21 +73,41 @@ func (f *waiting) diskOf(device string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// throttled is the wait of a process whose cgroup has a CPU quota that takes the CPU from
-// it most of the time; ok is false for any other process.
-func (f *waiting) throttled() (out wait, ok bool) {
-	tree, groups := f.cgroups(&f.unseen)
+// throttled is the wait of the first one of some processes whose cgroup has a CPU quota that takes the CPU from
+// it most of the time, which is next; ok is false where there is none.
+func (f *waiting) throttled(pids ...int) (out wait, ok bool) {
 	first := map[string]proc.CPUStat{}
-	for dir := range tree.Up(groups, "cpu") {
-		stat, ok := tree.CPUStat(dir)
-		if ok && tree.HasQuota(dir) {
-			first[dir] = stat
-		}
+	for _, pid := range pids {
+		f.addQuotas(pid, first)
 	}
 	if len(first) == 0 {
 		return wait{}, false
 	}
 	time.Sleep(quotaWindow)
+	for _, pid := range pids {
+		out, ok = f.throttledSince(pid, first)
+		if ok {
+			return out, true
+		}
+	}
+	return wait{}, false
+}
+
+// addQuotas adds what the CPU quotas of a process's cgroup, and of those above it, did until now, by their directories.
+func (f *waiting) addQuotas(pid int, stats map[string]proc.CPUStat) {
+	tree, groups := f.cgroupsOf(pid, &f.unseen)
+	for dir := range tree.Up(groups, "cpu") {
+		stat, ok := tree.CPUStat(dir)
+		if ok && tree.HasQuota(dir) {
+			stats[dir] = stat
+		}
+	}
+}
+
+// throttledSince is the wait of a process for the topmost of some CPU quotas that took the CPU from it most of the time
+// since then.
+func (f *waiting) throttledSince(pid int, first map[string]proc.CPUStat) (out wait, ok bool) {
+	tree, groups := f.cgroupsOf(pid, &f.unseen)
 	for dir, path := range tree.Up(groups, "cpu") { // the topmost comes last
 		earlier, known := first[dir]
 		later, _ := tree.CPUStat(dir)
@@ -95,10 +116,20 @@ func (f *waiting) throttled() (out wait, ok bool) {
 		if known && tree.HasQuota(dir) && taken > 0 && 2*taken >= periods {
 			out = cgroupWait(path, facts.LinkThrottled, "its CPU quota holds it up",
 				fmt.Sprintf("the quota took the CPU away in %d of %d periods", taken, periods))
+			out.next = pid
 			ok = true
 		}
 	}
 	return out, ok
+}
+
+// starved returns the first one of some processes that is runnable and that a CPU quota holds up, 0 for none.
+func (f *waiting) starved(pids []int) int {
+	out, _ := f.throttled(without(pids, func(pid int) bool {
+		threads, err := proc.ThreadStates(f.procfs, pid, maxThreads)
+		return err != nil || !slices.ContainsFunc(threads, func(t proc.Process) bool { return t.State == 'R' })
+	})...)
+	return out.next
 }
 
 // memoryWait adds the wait of a thread held by a memory limit: of the levels the one that
@@ -109,7 +140,7 @@ func (f *waiting) memoryWait(t thread) {
 		evidence: fmt.Sprintf("thread %d in D in %s: the memory limit of its cgroup", t.PID, t.channel),
 	}
 	unread := ""
-	tree, groups := f.cgroups(&unread)
+	tree, groups := f.cgroupsOf(f.pid, &unread)
 	for _, files := range [][]string{
 		{"memory.usage_in_bytes", "memory.limit_in_bytes"}, {"memory.current", "memory.high", "memory.max"},
 	} {

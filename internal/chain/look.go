@@ -110,16 +110,16 @@ func (f *waiting) fd(n int) string {
 	return leads
 }
 
-// cgroups returns the cgroups of the process, nil for none, with a reader of their files. What cannot
+// cgroupsOf returns the cgroups of a process, nil for none, with a reader of their files. What cannot
 // be read is noted in unseen.
-func (f *waiting) cgroups(unseen *string) (proc.CgroupTree, proc.Cgroups) {
+func (f *waiting) cgroupsOf(pid int, unseen *string) (proc.CgroupTree, proc.Cgroups) {
 	addUnseen := func(part string, err error) {
 		if proc.OutcomeOf(err) != proc.Absent {
 			*unseen = fmt.Sprintf("its %s: %s", part, proc.Why(err))
 		}
 	}
 	tree := proc.NewCgroupTree(f.procfs, f.sysfs, proc.NewFiles(addUnseen))
-	groups, err := tree.Of(f.pid)
+	groups, err := tree.Of(pid)
 	if err != nil {
 		addUnseen("cgroup", err)
 		return tree, nil

@@ -76,7 +76,7 @@ func (f *waiting) result(ctx context.Context) wait {
 	if len(f.found) == 0 {
 		f.found = f.blocked
 	}
-	if len(f.found) == 0 {
+	if len(f.found) == 0 && !f.isRunnable() {
 		f.answers(ctx)
 	}
 	if len(f.found) == 0 {
@@ -116,13 +116,13 @@ func (f *waiting) isHeld(l *look) bool {
 			stopped++
 		}
 	}
-	_, frozen := f.frozen()
+	_, frozen := f.frozen(f.pid)
 	return frozen || stopped == len(l.threads)
 }
 
 // frozen returns the cgroup that freezes a process.
-func (f *waiting) frozen() (path string, ok bool) {
-	tree, groups := f.cgroups(&f.unseen)
+func (f *waiting) frozen(pid int) (path string, ok bool) {
+	tree, groups := f.cgroupsOf(pid, &f.unseen)
 	return tree.Frozen(groups)
 }
 
@@ -143,7 +143,7 @@ func (f *waiting) held() (wait, bool) {
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: facts.LinkStopped, evidence: stopped}, true
 	}
-	path, frozen := f.frozen()
+	path, frozen := f.frozen(f.pid)
 	return cgroupWait(path, facts.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
 }
 
@@ -247,7 +247,8 @@ func kernelWait(t thread) wait {
 
 // alone is the wait of a process without a visible wait for anything outside of it.
 func (f *waiting) alone(ctx context.Context) wait {
-	if out, ok := f.throttled(); ok {
+	if out, ok := f.throttled(f.pid); ok {
+		out.next = 0
 		return out
 	}
 	if out, ok := f.greediestClient(ctx); ok {
@@ -263,7 +264,7 @@ func (f *waiting) alone(ctx context.Context) wait {
 		return wait{state: facts.LinkStarved, evidence: fmt.Sprintf(
 			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
 			passed.Round(100*time.Millisecond))}
-	case share >= busyShare || f.first.threads[f.pid].State == 'R' && f.last.threads[f.pid].State == 'R':
+	case share >= busyShare || f.isRunnable():
 		return wait{state: facts.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	case f.unread != "":
 		return wait{state: facts.LinkUnread, evidence: f.unread + "; " + f.asleepText()}
@@ -274,6 +275,11 @@ func (f *waiting) alone(ctx context.Context) wait {
 		return unclear(strings.Join(f.doubts, "; "), "whether that is an idle wait of process %d cannot be seen", f.pid)
 	}
 	return wait{state: facts.LinkAsleep, evidence: f.asleepText()}
+}
+
+// isRunnable reports whether the first thread waits for nothing but a CPU.
+func (f *waiting) isRunnable() bool {
+	return f.first.threads[f.pid].State == 'R' && f.last.threads[f.pid].State == 'R'
 }
 
 // asleepText describes how the threads of a process sleep.

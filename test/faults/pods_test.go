@@ -202,6 +202,32 @@ var podFaults = []fault{
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindHelper} },
 		next:    func(b *bench) string { return "`kill " },
 	},
+	{
+		// runc waits for its child, which has moved to the cgroup of the pod (v1).
+		name: "a CPU quota of the pods' parent cgroup holds up runc", on: onContainerd, want: health.RuntimeHelperStuck,
+		goal: 34 * time.Second, limit: 45 * time.Second, back: 15 * time.Second,
+		make: func(b *bench) func() {
+			dir := filepath.Join(lab.CgroupRoot, "cpu", b.Cgroup)
+			b.must(os.WriteFile(filepath.Join(dir, "cpu.cfs_period_us"), []byte("1000000"), 0))
+			b.must(os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("1000"), 0))
+			b.copyProgram("sh", b.file("greedy"))
+			for range 3 { // they take most of it
+				greedy := exec.Command(b.file("greedy"), "-c", "while :; do :; done")
+				lab.StartCommand(b.t, greedy)
+				b.must(os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, greedy.Process.Pid), 0))
+			}
+			wait := b.startHostPod()
+			return func() {
+				b.must(os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("-1"), 0))
+				b.killAll(b.file("greedy"))
+				wait()
+			}
+		},
+		culprit: func(b *bench) facts.Link {
+			return facts.Link{Kind: facts.KindCgroup, Name: "/" + b.Cgroup, State: facts.LinkThrottled}
+		},
+		next: func(b *bench) string { return "Raise the limit of the cgroup /" + b.Cgroup },
+	},
 	behindList(fault{
 		name: "a stopped shim holds up the list", on: onContainerd1, want: health.ShimStuck,
 		incident: "1 [containerd 9770](https://github.com/containerd/containerd/issues/9770)",
