@@ -60,7 +60,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	switch {
 	case kind == unreadable:
 	case kind == pipe && certain:
-		f.pipeWait(ctx, leads, text, writes)
+		f.endWait(ctx, leads, text, otherEnd(writes))
 	case kind == pipe:
 		f.doubt("%sa pipe", text)
 	case kind == terminal && writes:
@@ -137,10 +137,26 @@ func (f *waiting) socketWait(ctx context.Context, leads, text string, certain bo
 	}
 }
 
-// pipeWait adds the process at the other end of a pipe.
-func (f *waiting) pipeWait(ctx context.Context, leads, text string, writes bool) {
+// messageWait follows a thread that sleeps at a POSIX message queue, which is full or empty.
+func (f *waiting) messageWait(ctx context.Context, t thread) {
+	sends := t.call.Number == unix.SYS_MQ_TIMEDSEND
+	text := fmt.Sprintf("thread %d waits at the message queue ", t.PID)
+	leads := f.fd(t.call.FD())
+	if !sends && len(f.last.threads) > 1 { // it may wait for work
+		f.doubt("%s%s", text, leads)
+		return
+	}
+	queue := proc.ReadFDInfo(f.procfs, f.pid, t.call.FD())
+	isOtherEnd := otherEnd(sends)
+	f.endWait(ctx, leads, text, func(info proc.FDInfo) bool {
+		return info.Inode == queue.Inode && info.MountID == queue.MountID && isOtherEnd(info)
+	})
+}
+
+// endWait adds the process at the other end of a pipe or a message queue, for which keep is true by its fdinfo.
+func (f *waiting) endWait(ctx context.Context, leads, text string, keep func(proc.FDInfo) bool) {
 	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}
-	out = f.heldBy(ctx, out, "the pipe", leadsTo(leads), otherEnd(writes))
+	out = f.heldBy(ctx, out, leads, leadsTo(leads), keep)
 	if out.next == f.pid { // it waits for itself
 		out.next = 0
 		out.state = facts.LinkAsleep

@@ -213,6 +213,10 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 		f.connectWait(ctx, t)
 	case unix.SYS_OPENAT, unix.SYS_OPENAT2:
 		f.openWait(ctx, t)
+	case unix.SYS_FUTEX:
+		f.futexWait(ctx, t)
+	case unix.SYS_MQ_TIMEDSEND, unix.SYS_MQ_TIMEDRECEIVE:
+		f.messageWait(ctx, t)
 	default:
 		f.otherCall(t)
 	}

@@ -124,6 +124,35 @@ var podFaults = []fault{
 		next:    func(b *bench) string { return fmt.Sprintf("pid %d", b.other) },
 	},
 	{
+		// As at a POSIX semaphore: no lock and no descriptor shows the wait.
+		name: "CNI plugin waits in shared memory of a stopped process", on: onContainerd, want: health.RuntimeHelperStuck,
+		goal: 33 * time.Second, limit: 40 * time.Second,
+		configure: func(b *bench) {
+			self, err := os.Executable()
+			b.must(err)
+			b.must(os.WriteFile(b.file("memory"), make([]byte, 4096), 0o600))
+			b.installPlugin(fmt.Sprintf(`%s=1 exec %s %s wait`, sharedEnv, self, b.file("memory")))
+		},
+		make: func(b *bench) func() {
+			holder := lab.Again(b.t, sharedEnv, 1)
+			holder.Args = append(holder.Args, b.file("memory"))
+			out, err := holder.StdoutPipe()
+			b.must(err)
+			lab.StartCommand(b.t, holder)
+			_, err = out.Read(make([]byte, 1)) // it is ready
+			b.must(err)
+			b.other = holder.Process.Pid
+			b.must(syscall.Kill(b.other, syscall.SIGSTOP))
+			wait := b.startPod()
+			return func() {
+				b.must(syscall.Kill(pidOf(b.file("memory"), "wait"), syscall.SIGKILL))
+				wait()
+				b.must(syscall.Kill(b.other, syscall.SIGKILL))
+			}
+		},
+		culprit: theOther, next: func(b *bench) string { return fmt.Sprintf("`kill -CONT %d`", b.other) },
+	},
+	{
 		// The plugin has ended; the runtime waits for the end of its output.
 		name: "a daemon that a CNI plugin leaves keeps its output", want: health.RuntimePeerStuck, goal: 45 * time.Second, limit: 60 * time.Second,
 		configure: func(b *bench) {
