@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -88,38 +87,15 @@ func (f *waiting) lockWait(ctx context.Context, l proc.Lock) wait {
 		key: "lock " + l.File, state: facts.LinkLocked, next: l.Holder,
 		evidence: "waits for the lock of " + cmp.Or(f.lockPath(l), "file "+l.File),
 	}
-	if l.Holder == 0 || !f.hasLock(l.Holder, l.File) {
+	if l.Holder == 0 || !proc.HasLock(f.procfs, l.Holder, l.File) {
 		out.next = 0
-		out = f.heldBy(ctx, out, "the lock", isFile, locks(l.File))
+		out = f.heldBy(ctx, out, "the lock", proc.IsFile, func(info proc.FDInfo) bool { return info.HasLock(l.File) })
 	}
 	if out.next != 0 {
 		out.evidence += fmt.Sprintf(", which pid %d has", out.next)
 	}
 	return out
 }
-
-// hasLock reports whether a process has the lock of a file, by its descriptors; true where these cannot be read. A lock
-// of flock(2) stays with a descriptor after the process that took it has ended, as flock(1) in a shell, and an open
-// file's has no process.
-func (f *waiting) hasLock(pid int, file string) bool {
-	isHeld := locks(file)
-	has := false
-	err := proc.EachFD(f.procfs, pid, func(fd int, leads string) bool {
-		has = isFile(leads) && isHeld(proc.ReadFDInfo(f.procfs, pid, fd))
-		return !has
-	})
-	return has || err != nil && !proc.Gone(err)
-}
-
-// locks reports whether a file is locked by a descriptor.
-func locks(file string) func(proc.FDInfo) bool {
-	return func(info proc.FDInfo) bool {
-		return slices.ContainsFunc(info.Locks, func(l proc.Lock) bool { return l.File == file && !l.Waiting })
-	}
-}
-
-// isFile reports whether a descriptor leads to a file.
-func isFile(leads string) bool { return strings.HasPrefix(leads, "/") }
 
 // polledLock is the wait of a process that asks again and again for the lock of a file which it has open, as iptables
 // does: /proc/locks shows no wait then. path is that of the file, "" for any. ok is false for any other process.

@@ -47,7 +47,8 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	if known >= 0 {
 		out.Since = p.last.Lock.Since
 	}
-	if holder, err := p.hop.table.Alive(l.Holder); err == nil {
+	holder, err := p.hop.table.Alive(l.Holder)
+	if err == nil && proc.HasLock(p.hop.procfs, l.Holder, l.File) {
 		out.HolderComm = holder.Comm
 	}
 	p.lockFile = l.File

@@ -101,9 +101,17 @@ func TestNodeFails(t *testing.T) {
 func TestLockWait(t *testing.T) {
 	root := evidencetest.CopyTree(t, "testdata/proc")
 	evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
+	must.Do(t, os.MkdirAll(root+"/2000/fd", 0o755))
 	p := processIn(root, 1000)
 	v := gatherProcess(t, p)
-	want := facts.LockWait{HolderPID: 2000, HolderComm: "a (strange) name", File: "fe:00:5678", Since: v.At}
+	want := facts.LockWait{HolderPID: 2000, File: "fe:00:5678", Since: v.At} // it has passed the lock on
+	if v.Lock == nil || *v.Lock != want {
+		t.Fatalf("%+v, want %+v", v.Lock, want)
+	}
+	evidencetest.WriteTree(t, root, map[string]string{"2000/fdinfo/9": "lock:\t1: FLOCK  ADVISORY  WRITE 2000 fe:00:5678 0 EOF\n"})
+	must.Do(t, os.Symlink("/db/meta.db", root+"/2000/fd/9"))
+	v = gatherProcess(t, p)
+	want.HolderComm = "a (strange) name"
 	if v.Lock == nil || *v.Lock != want {
 		t.Fatalf("%+v, want %+v", v.Lock, want)
 	}

@@ -71,12 +71,21 @@ func (p *Process) Stopped() bool {
 	return p.Alive && n > 0 && p.Threads["T"] == n
 }
 
-// LockWait is a file lock that a process waits for (/proc/locks).
+// LockWait is a file lock that a process waits for (/proc/locks). HolderPID is the process that took it, HolderComm its name,
+// "" where it has ended or does not have the lock any more.
 type LockWait struct {
 	HolderPID  int       `json:"holder_pid"`
 	HolderComm string    `json:"holder_comm,omitzero"`
 	File       string    `json:"file"` // device:inode, or the path where it is known
 	Since      time.Time `json:"since,omitzero"`
+}
+
+// Holder returns the process that has the lock, 0 where it is not known.
+func (l *LockWait) Holder() int {
+	if l == nil || l.HolderComm == "" {
+		return 0
+	}
+	return l.HolderPID
 }
 
 // LivePID returns the pid of a process that runs, 0 for none.

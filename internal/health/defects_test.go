@@ -114,6 +114,26 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestLockHolder: the process that took a lock is its holder only where it still has it.
+func TestLockHolder(t *testing.T) {
+	for want, lock := range map[string]facts.LockWait{
+		"held by pid 9 (ctr)":                              {HolderPID: 9, HolderComm: "ctr"},
+		"taken by pid 9, which does not have it any more":  {HolderPID: 9},
+		"held by a process that /proc/locks does not name": {},
+	} {
+		f := healthyFacts(t0)
+		noConnection(&f, facts.CauseRefused)
+		lock.File = "/x/meta.db"
+		lock.Since = ago(7 * time.Second)
+		f.Evidence.Process = &facts.Process{At: t0, PID: 812, Comm: "containerd", Alive: true, Start: ago(8 * time.Second), OpenFDs: -1, Lock: &lock}
+		v := Judge(&f, t0, nil)
+		evidence := strings.Join(v.Active[0].Evidence, "\n")
+		if v.Reason != RuntimeStorageLocked || !strings.Contains(evidence, "a lock on /x/meta.db, "+want+", for ") {
+			t.Errorf("%s: %q, want %q", listed(v), evidence, want)
+		}
+	}
+}
+
 // inherited are the facts of a process that has a listener of before its start, and answers nothing.
 func inherited(comm string) facts.Facts {
 	f := healthyFacts(t0)

@@ -144,11 +144,14 @@ func storageLocked(s *signals) lines {
 	if !p.Alive || p.Lock == nil || s.age(p.Lock.Since) < s.patience(lockedAfter) {
 		return nil
 	}
-	holder := "a process that /proc/locks does not name"
-	if p.Lock.HolderPID > 0 {
-		holder = facts.ProcessName(p.Lock.HolderPID, p.Lock.HolderComm, "", "")
+	holder := "held by a process that /proc/locks does not name"
+	switch {
+	case p.Lock.Holder() > 0:
+		holder = "held by " + facts.ProcessName(p.Lock.HolderPID, p.Lock.HolderComm, "", "")
+	case p.Lock.HolderPID > 0:
+		holder = fmt.Sprintf("taken by pid %d, which does not have it any more", p.Lock.HolderPID)
 	}
-	return line("pid %d waits for a lock on %s, held by %s, for %s", p.PID, p.Lock.File, holder, s.ago(p.Lock.Since))
+	return line("pid %d waits for a lock on %s, %s, for %s", p.PID, p.Lock.File, holder, s.ago(p.Lock.Since))
 }
 
 func starved(s *signals) (out lines) {

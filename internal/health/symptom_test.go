@@ -144,6 +144,7 @@ func TestWordsOfTheNode(t *testing.T) {
 		"the level of a quota":        {hop: facts.Hop{Cgroup: &facts.Cgroup{ThrottledPath: "/system.slice"}}, reason: RuntimeThrottled, step: "{level} {levelunit}", want: "/system.slice system.slice"},
 		"a level that is no unit":     {hop: facts.Hop{Cgroup: &facts.Cgroup{ThrottledPath: "/system.slice/k3s.service/containerd"}}, reason: RuntimeThrottled, step: "{levelunit}"},
 		"a holder that is not known":  {hop: facts.Hop{Process: &facts.Process{Lock: &facts.LockWait{}}}, step: "ps -p {holder}"},
+		"a holder that has ended":     {hop: facts.Hop{Process: &facts.Process{Lock: &facts.LockWait{HolderPID: 9}}}, step: "ps -p {holder}"},
 		"the shell's braces":          {step: "cat /proc/pressure/{cpu,io,memory}", want: "cat /proc/pressure/{cpu,io,memory}"},
 		"the shim of the chain":       {reason: ShimStuck, chain: []facts.Link{{Kind: facts.KindCall}, {Kind: facts.KindShim, PID: 12}}, step: "{shim}", want: "12"},
 		"no shim":                     {reason: ShimStuck, step: "{shim}"},

@@ -76,7 +76,7 @@ func nodeWords(f *facts.Facts, reason string, chain []facts.Link) words {
 		"{fds}":         descriptorLimit(process),
 		"{stacks}":      pidText(stacksPID(f)),
 		"{other}":       pidText(subjectPID(f, chain, RuntimeSocketTakenOver, "")),
-		"{holder}":      pidText(cmp.Or(process.Lock, &facts.LockWait{}).HolderPID),
+		"{holder}":      pidText(process.Lock.Holder()),
 		"{blocked}":     blockedTask(process),
 		"{storage}":     storageDirectory(e.Storage),
 		"{root}":        directoryFor(e.Storage, "root"),

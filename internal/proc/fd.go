@@ -185,6 +185,26 @@ func Terminal(procfs string, pid, fd int) int {
 	return int(unix.Minor(st.Rdev))
 }
 
+// HasLock reports whether a process has the lock of a file, by its descriptors; true where these cannot be read. A lock
+// of flock(2) stays with a descriptor after the process that took it has ended, as flock(1) in a shell, and an open
+// file's has no process.
+func HasLock(procfs string, pid int, file string) bool {
+	isHolder := false
+	err := EachFD(procfs, pid, func(fd int, leads string) bool {
+		isHolder = IsFile(leads) && ReadFDInfo(procfs, pid, fd).HasLock(file)
+		return !isHolder
+	})
+	return isHolder || err != nil && !Gone(err)
+}
+
+// HasLock reports whether a file is locked by the descriptor.
+func (f FDInfo) HasLock(file string) bool {
+	return slices.ContainsFunc(f.Locks, func(l Lock) bool { return l.File == file && !l.Waiting })
+}
+
+// IsFile reports whether a descriptor leads to a file.
+func IsFile(leads string) bool { return strings.HasPrefix(leads, "/") }
+
 // Lock is a file lock, or a wait for one.
 type Lock struct {
 	Waiting bool

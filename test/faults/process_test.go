@@ -161,6 +161,24 @@ var processFaults = []fault{
 		next:     pidOfOther,
 	},
 	{
+		// As flock(1) leaves it in a shell: /proc/locks names a process that has ended.
+		name: "the lock of the metadata has outlived the process that took it", on: onContainerd, fresh: true, restarts: true,
+		want: health.RuntimeStorageLocked, goal: 8 * time.Second, onTheWay: starting, onTheWayBack: starting,
+		make: func(b *bench) func() {
+			b.Kill()
+			holder := exec.Command("nsenter", "--mount", "--target", fmt.Sprint(b.Namespace.Pid()), "--",
+				"sh", "-c", `exec 9<"$0"; flock 9; exec sleep 600`, b.file("root", "io.containerd.metadata.v1.bolt", "meta.db"))
+			_, end := lab.StartCommand(b.t, holder)
+			b.other, b.injected = holder.Process.Pid, time.Now()
+			time.Sleep(200 * time.Millisecond) // until it has the lock
+			b.Launch()
+			return inTurn(end, b.AwaitAnswer)
+		},
+		evidence: func(*bench) string { return "which does not have it any more" },
+		culprit:  theOther,
+		next:     pidOfOther,
+	},
+	{
 		// Connections wait in its queue; another start would fail or take the path.
 		name: "the runtime is dead, and another process has its listening socket", fresh: true, restarts: true,
 		on: onContainerd, want: health.RuntimeNotListening, goal: 8 * time.Second,
