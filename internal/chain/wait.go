@@ -19,6 +19,9 @@ import (
 // busyShare is the share of a CPU from which a process is running.
 const busyShare = 0.5
 
+// maxHalted bounds the waits of one process whose processes are looked at.
+const maxHalted = 4
+
 // add adds a wait, unless it is known.
 func (f *waiting) add(w wait) {
 	if w.next != 0 {
@@ -93,11 +96,29 @@ func (f *waiting) result(ctx context.Context) wait {
 	case 1:
 		return f.found[0]
 	}
+	halted := f.halted(ctx)
+	if len(halted) == 1 {
+		return halted[0]
+	}
 	var all []string
 	for _, one := range f.found {
 		all = append(all, one.evidence)
 	}
 	return unclear(strings.Join(all, "; "), "threads of process %d wait for %d different things", f.pid, len(f.found))
+}
+
+// halted returns those of several waits whose process stands still. Another one may be a wait for work, as that of a
+// supervisor for its child.
+func (f *waiting) halted(ctx context.Context) (out []wait) {
+	if len(f.found) > maxHalted {
+		return nil
+	}
+	for _, w := range f.found {
+		if w.next != 0 && w.unknown == "" && f.standsStill(ctx, w.next) {
+			out = append(out, w)
+		}
+	}
+	return out
 }
 
 // unclear is the wait of a process of which more cannot be known, for some reason.

@@ -109,6 +109,26 @@ func TestInheritedLock(t *testing.T) {
 	}
 }
 
+// TestHalted: of several waits of a process the one whose process stands still is followed, none where two do or none does.
+func TestHalted(t *testing.T) {
+	for states, want := range map[string]int{"ST": 12, "TS": 11, "TT": 0, "SS": 0} {
+		root := procTree(t, map[int]byte{10: 'S', 11: states[0], 12: states[1]})
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		evidencetest.WriteTree(t, root, map[string]string{"locks": "1: FLOCK ADVISORY WRITE 11 fe:00:7 0 EOF\n1: -> FLOCK ADVISORY WRITE 10 fe:00:7 0 EOF\n" +
+			"2: FLOCK ADVISORY WRITE 12 fe:00:8 0 EOF\n2: -> FLOCK ADVISORY WRITE 10 fe:00:8 0 EOF\n"})
+		lockedBy(t, root, 11, "fe:00:7")
+		lockedBy(t, root, 12, "fe:00:8")
+		c := New(proc.NewTable(root), sysfs, nil).Process(t.Context(), 10)
+		last := c.Links[len(c.Links)-1].PID
+		if want == 0 {
+			check.Equal(t, last == 10 && c.Unknown != "", true, "%s: %+v", states, c)
+			continue
+		}
+		check.Equal(t, last, want, "%s: %+v", states, c)
+	}
+}
+
 // TestPolledLock: a lock for which a process asks again and again, which /proc/locks does not show, is followed by its file.
 func TestPolledLock(t *testing.T) {
 	root := procTree(t, map[int]byte{10: 'S', 11: 'S', 12: 'S'})
