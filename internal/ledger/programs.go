@@ -39,7 +39,7 @@ func (p *pass) programs(ctx context.Context) (broken *facts.Link, changed string
 		args := p.Table.Args(shim.ID())
 		// A runtime that has been started since may look elsewhere.
 		isCurrent := shim.Start >= p.started.runtime.Start
-		for _, name := range []string{proc.WithoutDeleted(exe), startedFrom(args), p.ociOf(shim, args)} {
+		for _, name := range []string{proc.WithoutDeleted(exe), startedFrom(args), p.ociOf(shim, args, exe)} {
 			file, program := p.find(ctx, name, isCurrent)
 			if program.Defect != "" {
 				return &facts.Link{
@@ -76,16 +76,18 @@ func startedFrom(args []string) string {
 
 // ociOf returns the OCI runtime that a shim calls, as a path or as a name for PATH; "" where it is not known. A shim of
 // containerd keeps the name in its working directory, a conmon has it among its arguments.
-func (p *pass) ociOf(shim proc.Process, args []string) string {
+func (p *pass) ociOf(shim proc.Process, args []string, exe string) string {
 	if !strings.HasPrefix(shim.Comm, "containerd-shim") {
 		return cmp.Or(proc.ArgValue(args, "r"), proc.ArgValue(args, "runtime"))
 	}
 	b, err := p.Table.ReadSlow(proc.Path(p.Table.ProcFS, shim.PID, "cwd/runtime"), maxName)
 	p.unread.Add(programsOfStarts, err)
-	if err != nil {
-		return ""
+	name := strings.TrimSpace(string(b))
+	hasDefault := err == nil && strings.HasPrefix(path.Base(exe), "containerd-shim-runc-")
+	if name == "" && hasDefault {
+		return defaultOCI
 	}
-	return cmp.Or(strings.TrimSpace(string(b)), defaultOCI)
+	return name
 }
 
 // find returns the file of a program and what it shows, none where that is not known.

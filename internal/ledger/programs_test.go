@@ -51,6 +51,7 @@ func TestPrograms(t *testing.T) {
 		{name: "runc is no program", files: with(runc, "x"), want: runc, defect: "begins with neither an ELF header nor #!"},
 		{name: "another OCI runtime is gone", files: all, oci: "/opt/crun", want: "/opt/crun", defect: "is not there"},
 		{name: "the OCI runtime is not known", files: with(runc, gone), oci: gone},
+		{name: "the OCI runtime of another shim is not known", files: with("/usr/bin/containerd-shim-runsc-v1", script, runc, gone), exe: "/usr/bin/containerd-shim-runsc-v1"},
 		{name: "a shim without a file", files: all, exe: "/memfd:shim (deleted)"},
 		{name: "it was changed", files: all, changed: true, text: runc + " was changed at"},
 	} {

@@ -174,12 +174,12 @@ var podFaults = []fault{
 	},
 	brokenRunc("each start fails: runc is no program", "no program", facts.KindFile),
 	brokenRunc("each start fails: runc ends with an error", "#!/bin/sh\nexit 1\n", facts.KindRuntime),
-	hiddenProgram("each start fails: the shim's program is gone", func(b *bench) string {
+	hiddenProgram("each start fails: the shim's program is gone", slices.Concat(onContainerd, onCRIO), func(b *bench) string {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", b.Shim(b.pods[0])))
 		b.must(err)
 		return exe
 	}),
-	hiddenProgram("each start fails: runc is gone", func(b *bench) string { return lab.LookPath(b.t, "runc") }),
+	hiddenProgram("each start fails: runc is gone", onContainerd, func(b *bench) string { return lab.LookPath(b.t, "runc") }),
 	startsFail(fault{
 		name: "each start fails: the CNI plugin ends with an error", configure: func(b *bench) {
 			namespacesInMemory(b)
@@ -526,7 +526,7 @@ func brokenRunc(name, text string, culprit facts.LinkKind) fault {
 }
 
 // hiddenProgram is that of a program that is no longer there, as the runtime sees it.
-func hiddenProgram(name string, program func(*bench) string) fault {
+func hiddenProgram(name string, on []string, program func(*bench) string) fault {
 	f := startsFail(fault{name: name}, (*bench).startHostPod, func(b *bench) func() {
 		hidden := program(b)
 		inside := func(argv ...string) {
@@ -535,7 +535,7 @@ func hiddenProgram(name string, program func(*bench) string) fault {
 		inside("mount", "--bind", "/dev/null", hidden)
 		return func() { inside("umount", hidden) }
 	})
-	f.on = onContainerd
+	f.on = on
 	f.culprit = func(b *bench) facts.Link { return facts.Link{Kind: facts.KindFile, Name: program(b)} }
 	f.next = func(b *bench) string {
 		return "Put the program back, as by installing its package again: " + program(b)
