@@ -3,17 +3,13 @@ package chain
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 )
 
 const (
-	// quotaWindow is the time over which a quota is read: more than its longest period.
-	quotaWindow = 1100 * time.Millisecond
 	// nearLimit is the share of a memory limit from which it may hold tasks up: a single
 	// charge takes up to 64 pages (MEMCG_CHARGE_BATCH).
 	nearLimit = 0.75
@@ -71,65 +67,6 @@ func (f *waiting) diskOf(device string) string {
 		return device
 	}
 	return strings.TrimSpace(string(b))
-}
-
-// throttled is the wait of the first one of some processes whose cgroup has a CPU quota that takes the CPU from
-// it most of the time, which is next; ok is false where there is none.
-func (f *waiting) throttled(pids ...int) (out wait, ok bool) {
-	first := map[string]proc.CPUStat{}
-	for _, pid := range pids {
-		f.addQuotas(pid, first)
-	}
-	if len(first) == 0 {
-		return wait{}, false
-	}
-	time.Sleep(quotaWindow)
-	for _, pid := range pids {
-		out, ok = f.throttledSince(pid, first)
-		if ok {
-			return out, true
-		}
-	}
-	return wait{}, false
-}
-
-// addQuotas adds what the CPU quotas of a process's cgroup, and of those above it, did until now, by their directories.
-func (f *waiting) addQuotas(pid int, stats map[string]proc.CPUStat) {
-	tree, groups := f.cgroupsOf(pid, &f.unseen)
-	for dir := range tree.Up(groups, "cpu") {
-		stat, ok := tree.CPUStat(dir)
-		if ok && tree.HasQuota(dir) {
-			stats[dir] = stat
-		}
-	}
-}
-
-// throttledSince is the wait of a process for the topmost of some CPU quotas that took the CPU from it most of the time
-// since then.
-func (f *waiting) throttledSince(pid int, first map[string]proc.CPUStat) (out wait, ok bool) {
-	tree, groups := f.cgroupsOf(pid, &f.unseen)
-	for dir, path := range tree.Up(groups, "cpu") { // the topmost comes last
-		earlier, known := first[dir]
-		later, _ := tree.CPUStat(dir)
-		periods := later.Periods - earlier.Periods
-		taken := later.Throttled - earlier.Throttled
-		if known && tree.HasQuota(dir) && taken > 0 && 2*taken >= periods {
-			out = cgroupWait(path, facts.LinkThrottled, "its CPU quota holds it up",
-				fmt.Sprintf("the quota took the CPU away in %d of %d periods", taken, periods))
-			out.next = pid
-			ok = true
-		}
-	}
-	return out, ok
-}
-
-// starved returns the first one of some processes that is runnable and that a CPU quota holds up, 0 for none.
-func (f *waiting) starved(pids []int) int {
-	out, _ := f.throttled(without(pids, func(pid int) bool {
-		threads, err := proc.ThreadStates(f.procfs, pid, maxThreads)
-		return err != nil || !slices.ContainsFunc(threads, func(t proc.Process) bool { return t.State == 'R' })
-	})...)
-	return out.next
 }
 
 // memoryWait adds the wait of a thread held by a memory limit: of the levels the one that

@@ -45,6 +45,9 @@ func (e *Explorer) waitOf(ctx context.Context, p proc.Process) wait {
 	if !ok {
 		return unclear("could not be read twice", "process %d ended meanwhile, or the time for it ran out", p.PID)
 	}
+	if last := f.last.threads[p.PID]; last.Dead() { // it has ended between the looks
+		return e.reaping(last.Process)
+	}
 	if held, ok := f.held(); ok {
 		return held
 	}

@@ -47,6 +47,8 @@ type Explorer struct {
 	// opened are the sockets of the daemon behind the runtime at the first round, nil before.
 	opened map[uint32]bool
 	begins bounded.Since[string]
+	// quotas are what the CPU quotas did when they were last read, by cgroups.
+	quotas map[string]quota
 }
 
 // New returns an explorer of the processes of a table, which knows the arguments of those
@@ -55,6 +57,7 @@ func New(table *proc.Table, sysfs string, ask Asker) *Explorer {
 	return &Explorer{
 		procfs: table.ProcFS, sysfs: sysfs, ask: ask, table: table,
 		members: family.NewMembers(table),
+		quotas:  map[string]quota{},
 	}
 }
 
@@ -78,6 +81,13 @@ type wait struct {
 
 // follow appends the links from a process on.
 func (e *Explorer) follow(ctx context.Context, c *facts.Chain, pid int) {
+	begin := len(c.Links)
+	e.followTo(ctx, c, pid)
+	e.endAtQuota(ctx, c, begin)
+}
+
+// followTo appends the links from a process to the one at which nothing more is known.
+func (e *Explorer) followTo(ctx context.Context, c *facts.Chain, pid int) {
 	seen := map[int]bool{}
 	for pid != 0 {
 		if len(c.Links) >= facts.MaxLinks {
