@@ -63,8 +63,10 @@ type Daemon struct {
 	shown    map[string]shown            // parts that are no source, by name
 	events   *events.Subscriber          // nil without --events
 	chain    atomic.Pointer[facts.Chain] // nil while no call hangs
-	ledger   *ledger.Ledger
-	owed     owed
+	// proven is what the chain of a call has proved, as long as it outlives the call, nil for nothing.
+	proven atomic.Pointer[facts.Finding]
+	ledger *ledger.Ledger
+	owed   owed
 
 	judging
 }

@@ -107,6 +107,16 @@ func (o *owed) publish(result ledger.Result, begun time.Time, err error) bool {
 	return len(next.found) > 0 && (previous == nil || len(previous.found) != len(next.found))
 }
 
+// findings returns what the chain of a call has proved that is answered by now, and those of the ledger.
+func (d *Daemon) findings() []facts.Finding {
+	found := d.owed.findings()
+	proven := d.proven.Load()
+	if proven == nil {
+		return found
+	}
+	return slices.Concat([]facts.Finding{*proven}, found)
+}
+
 // findings returns what the newest pass has found, the oldest first.
 func (o *owed) findings() []facts.Finding {
 	last := o.last.Load()

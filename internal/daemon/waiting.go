@@ -29,6 +29,10 @@ const (
 	// sweepGrace is how long the Version call under way may be unanswered while single
 	// containers are asked for.
 	sweepGrace = 500 * time.Millisecond
+	// proofValid is how long what the chain of a call has proved may stand while it holds up nothing, confirmedFor how long
+	// it counts after it was last confirmed: the chain of the next call is followed meanwhile.
+	proofValid   = 30 * time.Second
+	confirmedFor = 5 * time.Second
 )
 
 // followChain follows the chain of waiting while a call hangs, until ctx ends, and then
@@ -50,6 +54,7 @@ type chainFollower struct {
 	due     time.Time     // the next round
 	settled settledRound
 	failure string // the last that was logged
+	proof   proof
 }
 
 // settledRound is the last round whose chain led where it has led for settledAfter; zero where it did not.
@@ -68,8 +73,10 @@ func (f *chainFollower) tick(ctx context.Context) {
 	published.Facts.Version = *f.version.Load() // the judgement may be older than the answer to Version
 	found, ok := health.FindSymptom(&published.Facts, &published.Verdict, time.Now(), f.symptom)
 	f.symptom = found
+	f.noteProof(&published.Verdict)
 	if !ok {
 		f.forget()
+		f.confirmProof(ctx, &published)
 		return
 	}
 	if time.Now().Before(f.due) {

@@ -93,6 +93,8 @@ type Finding struct {
 	Since time.Time `json:"since,omitzero"`
 	// Chain begins with the process that waits, and ends with the culprit.
 	Chain Chain `json:"chain"`
+	// Call is the call of plegd's that it has held up, "" for none.
+	Call string `json:"call,omitzero"`
 }
 
 // Culprit returns the last link; nil where the chain names nobody but the call.

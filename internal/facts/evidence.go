@@ -21,7 +21,7 @@ type Evidence struct {
 	KubeletAPI     *KubeletAPI       `json:"kubelet_api,omitzero"`
 	KubeletUnit    string            `json:"kubelet_unit,omitzero"` // the systemd service that runs or last ran it, without ".service"
 	Chain          *Chain            `json:"chain,omitzero"`        // nil while no call hangs
-	Findings       []Finding         `json:"findings,omitempty"`    // of the ledger, the oldest first
+	Findings       []Finding         `json:"findings,omitempty"`    // those of the ledger the oldest first
 }
 
 // Source is the state of a source of evidence.

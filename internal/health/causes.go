@@ -73,7 +73,7 @@ func (s *signals) provenByChain() string {
 		return ""
 	}
 	helper := c.Link(facts.KindHelper)
-	if helper != nil {
+	if helper != nil && helper.State != facts.LinkEnded {
 		return s.provenHelper(c, helper)
 	}
 	shim := c.Link(facts.KindShim)
@@ -90,6 +90,39 @@ func (s *signals) provenByChain() string {
 		return RuntimePeerStuck
 	case call.IsList() && s.age(call.Since) >= containerStalledAfter && oneContainer:
 		return RuntimeListStall
+	}
+	return ""
+}
+
+// Proof returns what the chain of a call proves by a verdict, as a finding that may outlive the call: the chain from the first
+// process on. ok is false where it proves nothing, or its culprit may get on by itself.
+func Proof(v *facts.Verdict) (out facts.Finding, ok bool) {
+	c := facts.Chain{Links: v.Chain}
+	first := slices.IndexFunc(v.Chain, func(l facts.Link) bool { return l.PID != 0 })
+	if first < 0 || c.First().Kind != facts.KindCall || v.Active[0].Held || !slices.Contains(provenByChain, v.Reason) {
+		return out, false
+	}
+	state := v.Culprit.State
+	if state != facts.LinkThrottled && !state.StandsStill() {
+		return out, false
+	}
+	c.Links = v.Chain[first:]
+	return facts.Finding{Reason: v.Reason, Since: v.Active[0].Since, Chain: c, Call: v.Chain[0].Name}, true
+}
+
+// HoldsUp reports whether a reason may be the cause of another one that is active.
+func HoldsUp(v *facts.Verdict, cause string) bool {
+	return slices.ContainsFunc(v.Active, func(a facts.Active) bool {
+		return slices.Contains(reasonOf(a.ID).CausedBy, cause)
+	})
+}
+
+// earlierCause returns the reason of a finding that has held up a call before, "" for none.
+func (s *signals) earlierCause() string {
+	for _, f := range s.f.Evidence.Findings {
+		if f.Call != "" && s.finding(f.Reason) != nil {
+			return f.Reason
+		}
 	}
 	return ""
 }

@@ -185,3 +185,49 @@ func TestLinkID(t *testing.T) {
 		check.Equal(t, tt.link.ID(), tt.want, "%s", tt.name)
 	}
 }
+
+// TestCauseOutlivesItsCall: what the chain of a call has proved is as severe while calls are answered, and the cause of the
+// next one that hangs before its chain is known.
+func TestCauseOutlivesItsCall(t *testing.T) {
+	shim := facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkThrottled}
+	group := facts.Link{Kind: facts.KindCgroup, Name: "/shims", State: facts.LinkThrottled}
+	f := hangingList()
+	f.Evidence.Chain = chainOf(shim, group)
+	hanging := Judge(&f, t0, nil)
+	finding, ok := Proof(hanging)
+	if !ok || finding.Reason != ShimStuck || finding.Call != "list_containers" || finding.Chain.First().PID != 4711 {
+		t.Fatalf("%+v, %t of %+v", finding, ok, hanging)
+	}
+	later := t0.Add(time.Second)
+	answered := healthyFacts(later)
+	held := Judge(&answered, later, hanging)
+	_, ok = Proof(held)
+	if ok || !held.Active[0].Held || held.Culprit == nil || held.Next != hanging.Next {
+		t.Errorf("the reason is held without its cause: %+v", held)
+	}
+	finding.Chain.At = t0
+	for name, f := range map[string]facts.Facts{"answered": healthyFacts(t0), "the next call hangs": hangingList()} {
+		f.Evidence.Findings = []facts.Finding{finding}
+		v := Judge(&f, t0, hanging)
+		check.Equal(t, v.Reason, ShimStuck, "%s", name)
+		check.Equal(t, v.Active[0].Severity, facts.SeverityCritical, "%s", name)
+		check.Equal(t, v.Culprit.Name, "/shims", "%s", name)
+		check.Equal(t, HoldsUp(v, ShimStuck), v.Symptom != "", "%s", name)
+	}
+	finding.Chain.At = t0.Add(-time.Minute)
+	f = hangingList()
+	f.Evidence.Findings = []facts.Finding{finding}
+	if v := Judge(&f, t0, nil); v.Reason != RuntimeListStall {
+		t.Errorf("%s by what was true a minute ago", v.Reason)
+	}
+}
+
+// TestEndedHelper: a helper that has ended waits for its shim.
+func TestEndedHelper(t *testing.T) {
+	f := hangingList()
+	f.Evidence.Chain = chainOf(
+		facts.Link{Kind: facts.KindHelper, Name: "runc", PID: 4712, State: facts.LinkEnded},
+		facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkStopped},
+	)
+	check.Equal(t, Judge(&f, t0, nil).Reason, ShimStuck, "the reason")
+}

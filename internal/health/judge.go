@@ -57,6 +57,12 @@ func (o *Observed) Judge() *facts.Verdict {
 		v.Culprit = c.Culprit()
 	}
 	v.Next = nextStep(v, sets, c)
+	if v.Culprit == nil && v.Reason != "" && v.Active[0].Held { // and what was known of its cause
+		v.Chain = previous.Chain
+		v.ChainEnd = previous.ChainEnd
+		v.Culprit = previous.Culprit
+		v.Next = previous.Next
+	}
 	v.State = stateOf(v, s)
 	if v.State == facts.StateUnknown {
 		v.NodeReady = previous == nil || previous.NodeReady // as it was last known

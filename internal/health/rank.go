@@ -37,7 +37,7 @@ func compare(a, b facts.Active) int {
 // provenCause returns the active reason that the chain of waiting, or the size of lists, proves to be the cause of
 // another one; nil for none.
 func (s *signals) provenCause(v *facts.Verdict, symptom string) *facts.Active {
-	proven := s.chainCause
+	proven := s.callCause
 	if proven == "" && s.sizeExplains() {
 		proven = TooManyContainers
 	}

@@ -42,7 +42,7 @@ func (s *signals) stuckShims() (out lines) {
 // holdsUpCalls reports whether a call hangs for a stuck shim, by the wait chain or by the pod of an inspection.
 func (s *signals) holdsUpCalls() bool {
 	c := s.f.Evidence.Children
-	return s.chainCause == ShimStuck ||
+	return s.callCause == ShimStuck ||
 		s.inspectionsHang && c != nil && slices.ContainsFunc(c.Stuck, s.ofHangingPod)
 }
 

@@ -111,9 +111,11 @@ type signals struct {
 
 	// inspectionsHang is true while the status of a pod is unanswered for inspectHangAfter.
 	inspectionsHang bool
-	// chain is the wait chain, nil for none and for an old one. chainCause is the reason that it proves, "" for none.
+	// chain is the wait chain, nil for none and for an old one. chainCause is the reason that it proves, "" for none; callCause
+	// the same, or the one that a chain has proved of a call before and that still stands.
 	chain      *facts.Chain
 	chainCause string
+	callCause  string
 }
 
 // newSignals returns the signals of the runtime or, if the facts are At a hop, of that hop: its socket, process and
@@ -197,6 +199,7 @@ func (s *signals) fill() {
 	s.inspectionsHang = len(s.stalledInspections(inspectHangAfter)) > 0
 	s.chain = s.validChain()
 	s.chainCause = s.provenByChain()
+	s.callCause = cmp.Or(s.chainCause, s.earlierCause())
 }
 
 // lastAnswered returns when any call was last answered, an error included; zero for never.

@@ -128,7 +128,7 @@ var table = withPages([]Reason{
 	},
 	{
 		ID: RuntimeHelperStuck, Layer: LayerPods, Severity: facts.SeverityWarning,
-		Match: helperStuck, CriticalWhile: func(s *signals) bool { return s.chainCause == RuntimeHelperStuck },
+		Match: helperStuck, CriticalWhile: func(s *signals) bool { return s.callCause == RuntimeHelperStuck },
 		Reads: []string{"children", "ledger"}, Logged: (*signals).loggedHang,
 	},
 	{

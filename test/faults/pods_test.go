@@ -322,6 +322,19 @@ var podFaults = []fault{
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
 		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
 	}),
+	behindList(fault{
+		// Between two updates the list is answered.
+		name: "a shim's CPU quota of 2 ms a second holds up one list after the other", on: onContainerd, want: health.ShimStuck,
+		make: func(b *bench) func() {
+			b.group = lab.NewControlGroup(b.t, "cpu", b.Shim(b.pods[0]))
+			b.group.Quota(time.Millisecond)
+			end := b.holdList()
+			return inTurn(func() { b.group.Quota(0) }, end)
+		},
+		hold:    50 * time.Second,
+		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
+		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
+	}),
 	{
 		// A changed configuration waits for the plugin, and Status for that.
 		name: "Status waits for a CNI plugin", on: onContainerd2, want: health.RuntimeHelperStuck, fresh: true, // for its configuration

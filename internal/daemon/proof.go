@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/plegd/plegd/internal/chain"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/health"
+)
+
+// proof is what the last chain of a call has proved; zero for nothing.
+type proof struct {
+	finding  facts.Finding
+	at       time.Time       // when it was last proved, or held up something
+	explorer *chain.Explorer // nil while the call hangs
+}
+
+// noteProof keeps what the chain of a call proves, and drops what is over.
+func (f *chainFollower) noteProof(v *facts.Verdict) {
+	finding, ok := health.Proof(v)
+	if ok {
+		f.proof = proof{finding: finding, at: time.Now()}
+	} else if health.HoldsUp(v, f.proof.finding.Reason) {
+		f.proof.at = time.Now()
+	}
+	confirmed := f.proven.Load()
+	if confirmed != nil && time.Since(confirmed.Chain.At) > confirmedFor {
+		f.proven.Store(nil)
+	}
+	if time.Since(f.proof.at) > proofValid {
+		f.dropProof()
+	}
+}
+
+// confirmProof finds out whether what the chain of a call has proved still stands once the call is answered: the next call
+// meets it again. It follows the chain from its first process, which must lead to the same culprit in the same state.
+func (f *chainFollower) confirmProof(ctx context.Context, s *facts.Snapshot) {
+	known := f.proof.finding.Chain.Culprit()
+	if known == nil || time.Now().Before(f.due) {
+		return
+	}
+	f.due = time.Now().Add(exploreEvery)
+	if f.proof.explorer == nil {
+		f.proof.explorer = chain.New(f.sources.Table, f.cfg.SysFS, nil)
+	}
+	finding := f.proof.finding
+	first := facts.Symptom{Process: finding.Chain.First().PID, Since: finding.Since}
+	symptom := f.chainSymptom(&s.Facts, &s.Verdict, first)
+	c, err := f.round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) {
+		return f.proof.explorer.Explore(ctx, symptom), nil
+	})
+	culprit := c.Culprit()
+	if err == nil && c.Unknown != "" {
+		return // it is neither confirmed nor disproved
+	}
+	if err != nil || culprit == nil || !culprit.IsSame(known) || culprit.State != known.State {
+		f.dropProof()
+		return
+	}
+	finding.Chain = c
+	f.proven.Store(&finding)
+}
+
+// dropProof forgets what the chain of a call has proved.
+func (f *chainFollower) dropProof() {
+	f.proof = proof{}
+	f.proven.Store(nil)
+}
