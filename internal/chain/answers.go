@@ -59,7 +59,8 @@ func (f *waiting) namedAnswers(ctx context.Context, names map[int]string, remote
 const maxServers = 4
 
 // serversOfStarts adds the server, as a snapshotter, for whose answer a runtime waits that does not end the starts of pods:
-// one that stands still. Of another one, which may have read the request, that cannot be seen.
+// one that stands still, or waits for a lock or a file system itself. Of another one, which may have read the request, that
+// cannot be seen.
 func (f *waiting) serversOfStarts(ctx context.Context) {
 	names, _ := f.requests()
 	servers := map[int]string{} // the names of their sockets
@@ -75,7 +76,7 @@ func (f *waiting) serversOfStarts(ctx context.Context) {
 	var texts []string
 	pids := slices.Sorted(maps.Keys(servers))
 	for _, pid := range pids[:min(len(pids), maxServers)] {
-		if f.standsStill(ctx, pid) {
+		if f.isHeldUp(ctx, all.ByPID[pid]) {
 			f.add(wait{state: facts.LinkPeer, next: pid, evidence: "does not end the starts of pods, and is a client of socket " + servers[pid]})
 			return
 		}
@@ -84,6 +85,12 @@ func (f *waiting) serversOfStarts(ctx context.Context) {
 	if len(texts) > 0 {
 		f.add(unclear(f.asleepText(), "it may wait for an answer of %s, which cannot be seen", strings.Join(texts, " or of ")))
 	}
+}
+
+// isHeldUp reports whether a process stands still, or waits for the same lock or file system at two times.
+func (f *waiting) isHeldUp(ctx context.Context, p proc.Process) bool {
+	first := f.waitOf(ctx, p)
+	return first.state.StandsStill() && f.waitOf(ctx, p).evidence == first.evidence
 }
 
 // maxIdle is how many connections to one server a client of Go's net/http keeps without a request

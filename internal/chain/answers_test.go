@@ -5,9 +5,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
@@ -37,7 +40,7 @@ func TestRequestsOfDaemon(t *testing.T) {
 			evidencetest.Connect(t, listener.Addr().String(), tt.before)
 			e.noteOpened()
 			evidencetest.Connect(t, listener.Addr().String(), tt.since)
-			plugin := keeperOf(t, listener.(*net.UnixListener), tt.before+tt.since)
+			plugin := keeperOf(t, listener.(*net.UnixListener), tt.before+tt.since, "sleep", "1000")
 			f := &waiting{Explorer: e, pid: os.Getpid()}
 			f.first.sockets = f.connections(t.Context())
 			f.last.sockets = f.connections(t.Context())
@@ -57,14 +60,27 @@ func TestRequestsOfDaemon(t *testing.T) {
 // cannot be seen.
 func TestServersOfStarts(t *testing.T) {
 	evidencetest.NeedUnixDiag(t, proc.EachSocket(t.Context(), 1<<proc.Listening, func(proc.Socket) {}))
-	for name, isStopped := range map[string]bool{"a server that is stopped": true, "a server that sleeps": false} {
+	locked := filepath.Join(t.TempDir(), "lock")
+	lock, err := os.Create(locked)
+	must.Do(t, err)
+	defer func() { _ = lock.Close() }()
+	must.Do(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
+	for name, tt := range map[string]struct {
+		isStopped bool
+		program   []string
+		isNamed   bool
+	}{
+		"a server that is stopped":       {isStopped: true, program: []string{"sleep", "1000"}, isNamed: true},
+		"a server that sleeps":           {program: []string{"sleep", "1000"}},
+		"a server that waits for a lock": {program: []string{"flock", locked, "true"}, isNamed: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			listener, err := net.Listen("unix", evidencetest.SocketPath(t))
 			must.Do(t, err)
 			t.Cleanup(func() { _ = listener.Close() })
 			evidencetest.Connect(t, listener.Addr().String(), 1)
-			server := keeperOf(t, listener.(*net.UnixListener), 1)
-			if isStopped {
+			server := keeperOf(t, listener.(*net.UnixListener), 1, tt.program...)
+			if tt.isStopped {
 				must.Do(t, syscall.Kill(server, syscall.SIGSTOP))
 			}
 			e := New(proc.NewTable("/proc"), "/sys", nil)
@@ -79,17 +95,17 @@ func TestServersOfStarts(t *testing.T) {
 			}
 			isNamed := f.found[0].next == server && f.found[0].unknown == ""
 			isMentioned := f.found[0].next == 0 && strings.Contains(f.found[0].unknown, fmt.Sprintf("pid %d (sleep) at socket %s", server, listener.Addr()))
-			if isNamed != isStopped || isMentioned == isStopped {
+			if isNamed != tt.isNamed || isMentioned == tt.isNamed {
 				t.Errorf("%+v", f.found[0])
 			}
 		})
 	}
 }
 
-// keeperOf returns a process that has the server's ends of n connections.
-func keeperOf(t *testing.T, listener *net.UnixListener, n int) (pid int) {
+// keeperOf returns a process of a program that has the server's ends of n connections.
+func keeperOf(t *testing.T, listener *net.UnixListener, n int, program ...string) (pid int) {
 	t.Helper()
-	cmd := exec.Command("sleep", "1000")
+	cmd := exec.Command(program[0], program[1:]...)
 	for range n {
 		c, err := listener.AcceptUnix()
 		must.Do(t, err)

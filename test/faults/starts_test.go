@@ -12,12 +12,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/health"
+	"github.com/plegd/plegd/test/lab"
 )
 
 // startFaults are those that only starts of pods show, to a kubelet whose metrics are read.
@@ -45,6 +47,33 @@ var startFaults = []fault{
 		},
 	},
 	{
+		// It waits for a lock of another process with the request.
+		name: "a snapshotter waits for a lock", on: onContainerd, want: health.PodStartsFailing, goal: 20 * time.Second, limit: 40 * time.Second, fresh: true,
+		prepare: func(b *bench) {
+			b.must(os.WriteFile(b.file("mute.lock"), nil, 0o600))
+			server := lab.Again(b.t, snapshotsEnv, 1)
+			server.Args = append(server.Args, b.file("mute.sock"), b.file("mute.lock"))
+			out, err := server.StdoutPipe()
+			b.must(err)
+			lab.StartCommand(b.t, server)
+			_, err = out.Read(make([]byte, 1)) // it is ready
+			b.must(err)
+			b.useSnapshots()
+			b.serveKubeletMetrics()
+		},
+		make: func(b *bench) func() {
+			holder, release := b.HoldLock("flock", b.file("mute.lock"))
+			b.other = holder
+			wait := b.startHostPod()
+			b.kubelet.Store(false)
+			return func() {
+				b.kubelet.Store(true)
+				inTurn(release, wait)()
+			}
+		},
+		culprit: theOther, next: pidOfOther,
+	},
+	{
 		// The runtime's calls to it fail at once. containerd 2 connects with the first pod.
 		name: "a snapshotter has ended", on: onContainerd1, want: health.RuntimePeerStuck, goal: 25 * time.Second, limit: 40 * time.Second, fresh: true,
 		configure: func(b *bench) { b.serveSnapshots() },
@@ -59,23 +88,50 @@ var startFaults = []fault{
 	},
 }
 
+// snapshotsEnv is set for a snapshotter of its own, which serves the socket of its first argument. It takes the lock of the file
+// of the second one to prepare something, and fails then.
+const snapshotsEnv = "PLEGD_FAULTS_SNAPSHOTS"
+
+var _ = lab.AddRole(snapshotsEnv, func() int {
+	listener, err := net.Listen("unix", os.Args[1])
+	if err != nil {
+		return 1
+	}
+	fmt.Println("ready")
+	_ = newSnapshots(func(grpc.ServerStream) {
+		lock, err := os.Open(os.Args[2])
+		if err != nil {
+			return
+		}
+		defer func() { _ = lock.Close() }()
+		for unix.Flock(int(lock.Fd()), unix.LOCK_EX) == unix.EINTR {
+		}
+	}).Serve(listener)
+	return 0
+})
+
 // serveSnapshots serves a snapshotter that has nothing and is to prepare nothing: it leaves such requests unanswered.
 func (b *bench) serveSnapshots() {
 	b.t.Helper()
 	listener, err := net.Listen("unix", b.file("mute.sock"))
 	b.must(err)
-	b.snapshots = grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+	b.snapshots = newSnapshots(func(stream grpc.ServerStream) { <-stream.Context().Done() })
+	go func() { _ = b.snapshots.Serve(listener) }() // until Stop
+	b.t.Cleanup(b.snapshots.Stop)
+}
+
+// newSnapshots returns a snapshotter that has nothing and is called to prepare something.
+func newSnapshots(prepare func(grpc.ServerStream)) *grpc.Server {
+	return grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 		method, _ := grpc.MethodFromServerStream(stream)
 		switch {
 		case strings.HasSuffix(method, "/List"):
 			return nil
 		case strings.HasSuffix(method, "/Prepare"):
-			<-stream.Context().Done()
+			prepare(stream)
 		}
 		return status.Error(codes.NotFound, "not there")
 	}))
-	go func() { _ = b.snapshots.Serve(listener) }() // until Stop
-	b.t.Cleanup(b.snapshots.Stop)
 }
 
 // useSnapshots restarts the runtime with that snapshotter.
