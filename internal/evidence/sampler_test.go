@@ -174,8 +174,8 @@ func TestSourceHangs(t *testing.T) {
 	})
 }
 
-// TestSourceDue: every Every ticks, every Calm in the steady state, at each tick while
-// the sample asks for it.
+// TestSourceDue: every Every ticks, every Calm in the steady state, twice in each tick while
+// the sample asks for it, and no other source more often then.
 func TestSourceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
@@ -186,21 +186,30 @@ func TestSourceDue(t *testing.T) {
 			v := int(calls.Add(1))
 			return &v, nil
 		}})
-		s, stop := runSampler(t, func() {}, w)
+		other := 0
+		beside := NewWatch(Spec[int]{Name: "beside", Every: 1, Timeout: testTimeout, Gather: func(context.Context) (*int, error) {
+			other++
+			return nil, ErrNoData
+		}})
+		s, stop := runSampler(t, func() {}, w, beside)
 		defer stop()
 		expect := func(what string, ticks, n int) {
 			t.Helper()
 			calls.Store(0)
+			other = 0
 			later(time.Duration(ticks) * tick)
 			if int(calls.Load()) != n {
 				t.Errorf("%s: %d samples in %d ticks, want %d", what, calls.Load(), ticks, n)
+			}
+			if other > ticks+1 { // an alert has one at once
+				t.Errorf("%s: %d samples of the source beside it in %d ticks", what, other, ticks)
 			}
 		}
 		expect("steady", 20, 4)
 		s.Alert(true)
 		expect("alert", 20, 10)
 		again.Store(true)
-		expect("again", 22, 22)
+		expect("again", 22, 43)
 		again.Store(false)
 		expect("no longer again", 20, 10)
 		s.Alert(false)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,8 +36,10 @@ type Source interface {
 	// report stores the last sample in the facts, and returns the state of the source; ok is
 	// false while there is nothing to report.
 	report(e *facts.Evidence) (s facts.Source, ok bool)
-	// tick takes a sample where one is due at tick n.
+	// tick takes a sample where one is due at half-tick n.
 	tick(ctx context.Context, n int, s *Sampler)
+	// resamples reports whether the last sample asks for another one soon.
+	resamples() bool
 }
 
 // Spec describes a source.
@@ -44,7 +47,8 @@ type Spec[T any] struct {
 	Name string
 	// Every is the number of ticks between two samples while something may be wrong,
 	// Calm the number in the steady state; 0 is Every. While Resample reports true of the
-	// last sample, the source is due at each tick.
+	// last sample, the source is due at each half-tick: what comes and goes each second is
+	// then missed by few samples in a row.
 	Every, Calm int
 	Resample    func(*T) bool
 	Timeout     time.Duration // of one sample
@@ -71,7 +75,7 @@ type Watch[T any] struct {
 	spec    Spec[T]
 	last    atomic.Pointer[sample[T]]
 	pending atomic.Bool // a sample is awaited
-	sampled int         // the tick of the last sample, -1 before the first
+	sampled int         // the half-tick of the last sample, -1 before the first
 }
 
 // sample is how the last sample of a source ended. At is zero where there is nothing to
@@ -124,16 +128,18 @@ func (w *Watch[T]) report(e *facts.Evidence) (s facts.Source, ok bool) {
 	return s, !s.At.IsZero()
 }
 
-// interval is the number of ticks between two samples.
+func (w *Watch[T]) resamples() bool { return w.last.Load().resample }
+
+// interval is the number of half-ticks between two samples.
 func (w *Watch[T]) interval(alert bool) int {
 	last := w.last.Load()
 	switch {
 	case last.resample:
 		return 1
 	case !alert && last.Up:
-		return max(w.spec.Every, w.spec.Calm)
+		return 2 * max(w.spec.Every, w.spec.Calm)
 	}
-	return w.spec.Every
+	return 2 * w.spec.Every
 }
 
 func (w *Watch[T]) tick(ctx context.Context, n int, s *Sampler) {
@@ -256,18 +262,23 @@ func (s *Sampler) IsAlert() bool { return s.alert.Load() }
 // Run samples until ctx ends, and then returns nil. It waits for no source for longer than patience.
 func (s *Sampler) Run(ctx context.Context) error {
 	defer s.line.Close()
-	for n := 0; ctx.Err() == nil; n++ {
+	n := 0
+	for ctx.Err() == nil {
 		for _, source := range s.sources {
 			source.tick(ctx, n, s)
 		}
-		s.sleep(ctx)
+		n += s.sleep(ctx)
 	}
 	return nil
 }
 
-// sleep waits for the next tick. While an alert is on a fault that comes and goes each second
-// must not stay in phase with the ticks.
-func (s *Sampler) sleep(ctx context.Context) {
+// sleep waits for the next tick, or for the next half-tick while a source asks for that, and returns the number of
+// half-ticks. While an alert is on a fault that comes and goes each second must not stay in phase with the ticks.
+func (s *Sampler) sleep(ctx context.Context) int {
+	halves := 2
+	if slices.ContainsFunc(s.sources, Source.resamples) {
+		halves = 1
+	}
 	var pulsed <-chan struct{}
 	shortest := tick * 3 / 4
 	switch {
@@ -277,13 +288,15 @@ func (s *Sampler) sleep(ctx context.Context) {
 		pulsed = s.pulse()
 		shortest = tick * 5 / 4
 	}
-	timer := time.NewTimer(s.jitter(shortest))
+	timer := time.NewTimer(s.jitter(shortest) * time.Duration(halves) / 2)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-pulsed:
+		halves = 2
 		runtime.Gosched() // the other parts make their calls, which are answered while this one reads
 	case <-s.wake:
 	}
+	return halves
 }

@@ -221,7 +221,9 @@ var processFaults = []fault{
 		},
 	},
 	{
-		name: "stopped for half of every second", want: health.RuntimeFrozen, goal: 5 * time.Second,
+		// It is seen once a call or a sample meets the half in which it is stopped.
+		name: "stopped for half of every second", want: health.RuntimeFrozen, goal: 5 * time.Second, limit: 30 * time.Second,
+		hold: 20 * time.Second, back: 12 * time.Second,
 		make: func(b *bench) func() { return lab.StopInTurn(b.t, b.Pid(), time.Second) },
 	},
 }
