@@ -162,13 +162,27 @@ func (f *waiting) held() (wait, bool) {
 			return wait{state: facts.LinkTraced, next: tracer, evidence: evidence}, true
 		}
 	}
-	runs := func(t thread) bool { return strings.IndexByte("TZX", t.State) < 0 }
-	if len(threads) == len(f.last.threads) && !slices.ContainsFunc(threads, runs) {
+	if f.first.isStopped() || f.last.isStopped() { // at one of them where it is stopped and continued, again and again
 		const stopped = "stopped by a signal (SIGSTOP, SIGTSTP or job control); the kernel does not keep who sent it"
 		return wait{state: facts.LinkStopped, evidence: stopped}, true
 	}
 	path, frozen := f.frozen(f.pid)
 	return cgroupWait(path, facts.LinkFrozen, "frozen by its cgroup", "the cgroup is frozen"), frozen
+}
+
+// isStopped reports whether each thread that has not ended is stopped by a signal.
+func (l *look) isStopped() bool {
+	stopped := 0
+	for _, t := range l.threads {
+		switch t.State {
+		case 'T':
+			stopped++
+		case 'Z', 'X':
+		default:
+			return false
+		}
+	}
+	return stopped > 0
 }
 
 // isTracers reports whether a thread may wait for its tracer. One that has ended is there until that has reaped it: the

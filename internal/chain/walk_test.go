@@ -129,6 +129,23 @@ func TestHalted(t *testing.T) {
 	}
 }
 
+// TestStoppedAgainAndAgain: a process that is stopped at one of two looks is stopped and continued.
+func TestStoppedAgainAndAgain(t *testing.T) {
+	for _, states := range []string{"TT", "TS", "ST"} {
+		root := procTree(t, map[int]byte{10: states[0]})
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		e := New(proc.NewTable(root), sysfs, nil)
+		f := &waiting{Explorer: e, pid: 10}
+		must.Equal(t, f.read(t.Context(), &f.first), true, "the first look")
+		next := evidencetest.StatLine(10, "thing", states[1], 1, 100)
+		evidencetest.WriteTree(t, root, map[string]string{"10/stat": next, "10/task/10/stat": next, "10/task/10/schedstat": "2 1 2\n"})
+		must.Equal(t, f.read(t.Context(), &f.last), true, "the second look")
+		held, ok := f.held()
+		check.Equal(t, ok && held.state == facts.LinkStopped, true, "%s: %+v", states, held)
+	}
+}
+
 // TestPolledLock: a lock for which a process asks again and again, which /proc/locks does not show, is followed by its file.
 func TestPolledLock(t *testing.T) {
 	root := procTree(t, map[int]byte{10: 'S', 11: 'S', 12: 'S'})
