@@ -231,3 +231,22 @@ func TestEndedHelper(t *testing.T) {
 	)
 	check.Equal(t, Judge(&f, t0, nil).Reason, ShimStuck, "the reason")
 }
+
+// TestCauseOfStuckAgain: of a shim that is stopped again the cause stays known until its chain has been followed; another
+// shim's is not taken for it.
+func TestCauseOfStuckAgain(t *testing.T) {
+	f := healthyFacts(t0)
+	f.Calls = answeredCalls()
+	f.Evidence.Children = &facts.Children{Shims: 5, Stuck: []facts.Child{{PID: 4711, State: "T", Since: t0.Add(-time.Second)}}}
+	f.Evidence.Chain = &facts.Chain{At: t0, Links: []facts.Link{{Kind: facts.KindShim, PID: 4711, State: facts.LinkStopped}}}
+	first := Judge(&f, t0, nil)
+	f.Evidence.Chain = nil
+	again := Judge(&f, t0, first)
+	if again.Culprit == nil || again.Culprit.PID != 4711 || again.Next != first.Next {
+		t.Errorf("%+v, %q after %+v, %q", again.Culprit, again.Next, first.Culprit, first.Next)
+	}
+	f.Evidence.Children.Stuck[0].PID = 5000
+	if other := Judge(&f, t0, first); other.Culprit != nil {
+		t.Errorf("%+v of another shim", other.Culprit)
+	}
+}

@@ -57,7 +57,7 @@ func (o *Observed) Judge() *facts.Verdict {
 		v.Culprit = c.Culprit()
 	}
 	v.Next = nextStep(v, sets, c)
-	if v.Culprit == nil && v.Reason != "" && v.Active[0].Held { // and what was known of its cause
+	if v.Culprit == nil && s.keepsCause(v) {
 		v.Chain = previous.Chain
 		v.ChainEnd = previous.ChainEnd
 		v.Culprit = previous.Culprit
@@ -73,6 +73,17 @@ func (o *Observed) Judge() *facts.Verdict {
 		v.Since = previous.Since
 	}
 	return v
+}
+
+// keepsCause reports whether what the previous verdict knew of the cause still counts: of a reason that is held, and of a
+// process that is stuck again, whose chain is not followed yet.
+func (s *signals) keepsCause(v *facts.Verdict) bool {
+	p := s.previous
+	if v.Reason == "" || p == nil || p.Reason != v.Reason || len(p.Chain) == 0 {
+		return false
+	}
+	first := p.Chain[0].PID
+	return v.Active[0].Held || first != 0 && first == Subject(s.f.At(v.Hop), v.Reason)
 }
 
 // newVerdict returns a verdict with what does not depend on reasons.
