@@ -71,6 +71,7 @@ type session struct {
 	containers *listReader
 	trackers   map[string]*tracker // by operation
 	arrivals   arrivals
+	starts     starts
 	lastDial   atomic.Pointer[DialResult]
 }
 

@@ -110,7 +110,8 @@ func (c *Client) Answers(ctx context.Context, e *Entry) error {
 }
 
 func (s *session) status(ctx context.Context, e *Entry, t *tracker) error {
-	a := checked(&runtimeapi.ContainerStatusResponse{})
+	var container runtimeapi.ContainerStatusResponse
+	a := checked(&container)
 	var req proto.Message = &runtimeapi.ContainerStatusRequest{ContainerId: e.ID}
 	if e.Sandbox {
 		a = checked(&runtimeapi.PodSandboxStatusResponse{})
@@ -118,5 +119,8 @@ func (s *session) status(ctx context.Context, e *Entry, t *tracker) error {
 	}
 	err := s.call(ctx, e.Operation(), req, a, t)
 	s.arrivals.single.Add(int64(a.bytes))
+	if err == nil && !e.Sandbox {
+		s.starts.note(container.GetStatus())
+	}
 	return err
 }
