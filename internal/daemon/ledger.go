@@ -58,6 +58,12 @@ func mayOwe(evidence *facts.Evidence, isAlert bool) bool {
 	return isAlert || k != nil && k.EndingPods > 0 || health.StartsTimeOut(k)
 }
 
+// createsFail reports whether the kubelet's calls that create containers fail.
+func (d *Daemon) createsFail() bool {
+	k := d.Published().Facts.Evidence.Kubelet
+	return k != nil && k.Containers != nil && time.Since(k.Containers.LastError) < ledger.Interval+time.Minute
+}
+
 // listedByID returns the sandboxes and containers of the last lists, nil before the first.
 func (d *Daemon) listedByID() map[string]*cri.Entry {
 	sandboxes, containers := d.client.LastLists()

@@ -44,7 +44,7 @@ const (
 	LinkStarved    LinkState = "starved"    // runnable, and gets no CPU
 	LinkUnread     LinkState = "unread"     // sleeps while bytes wait on its socket
 	LinkAsleep     LinkState = "asleep"     // sleeps, and waits for nothing visible outside the process
-	LinkEnded      LinkState = "ended"      // not reaped by its parent
+	LinkEnded      LinkState = "ended"      // not reaped by its parent; of a mount: its server
 	LinkRunning    LinkState = "running"    // uses the CPU
 	LinkBusy       LinkState = "busy"       // cannot remove a path that is in use, or is what uses it
 	LinkUnlisted   LinkState = "unlisted"   // a shim whose pod the runtime no longer lists

@@ -40,6 +40,9 @@ func stateStep(culprit *facts.Link) string {
 	if culprit.Kind == facts.KindNode {
 		return fmt.Sprintf("See why the server at %s does not answer: %s.", culprit.Name, culprit.Evidence)
 	}
+	if step := mountStateStep(culprit); culprit.Kind == facts.KindMount && step != "" {
+		return step
+	}
 	if culprit.Kind == facts.KindFile {
 		return fmt.Sprintf("Put the program back, as by installing its package again: %s. No restart of the runtime is needed.", culprit.Evidence)
 	}
@@ -53,9 +56,6 @@ func stateStep(culprit *facts.Link) string {
 	case facts.LinkTraced, facts.LinkLoop:
 		return fmt.Sprintf("Look at %s: it %s.", culprit.Who(), culprit.Evidence)
 	case facts.LinkFrozen:
-		if culprit.Kind == facts.KindMount {
-			return fmt.Sprintf("Thaw the file system: `fsfreeze -u %s`.", culprit.Name)
-		}
 		return fmt.Sprintf("Thaw the cgroup %s: %s.", culprit.Name, thawCommands(culprit.Name))
 	case facts.LinkBlocked:
 		return fmt.Sprintf("Look at the %s %s: %s.", culprit.Kind, culprit.Name, culprit.Evidence)
@@ -64,10 +64,22 @@ func stateStep(culprit *facts.Link) string {
 			return fmt.Sprintf("Delete the pod of this %s, and the kubelet starts it again: %s.", culprit.Name, culprit.Evidence)
 		}
 	case facts.LinkBusy:
-		if culprit.Kind == facts.KindMount {
-			return fmt.Sprintf("Unmount what should not be there: `umount %s` (%s).", culprit.Name, culprit.Evidence)
-		}
 		return fmt.Sprintf("See what %s does there, and let it end or end it.", culprit.Who())
+	}
+	return ""
+}
+
+// mountStateStep is the step for a mount whose own state is the fault; "" for another one.
+func mountStateStep(mount *facts.Link) string {
+	switch mount.State {
+	case facts.LinkFrozen:
+		return fmt.Sprintf("Thaw the file system: `fsfreeze -u %s`.", mount.Name)
+	case facts.LinkBusy:
+		return fmt.Sprintf("Unmount what should not be there: `umount %s` (%s).", mount.Name, mount.Evidence)
+	case facts.LinkFailing:
+		return fmt.Sprintf("Free space or inodes on the file system of %s, but not through the runtime, or repair it if read-only (%s). No restart of the runtime is needed.", mount.Name, mount.Evidence)
+	case facts.LinkEnded:
+		return fmt.Sprintf("Unmount it, `umount %s`, and mount it again, as by a restart of its CSI driver or FUSE daemon, not of the runtime: %s.", mount.Name, mount.Evidence)
 	}
 	return ""
 }

@@ -159,7 +159,9 @@ func podStartsFailing(s *signals) (out lines) {
 	if s.startsFail(k.Containers, false) {
 		out.text(s.startsText("create_container", k.Containers))
 	}
-	if out == nil && !s.callsLate && (unknownWaiting || several) {
+	found := s.finding(PodStartsFailing)
+	isOfContainers := found != nil && found.Chain.First().RuntimeID != "" // for which no sandbox is awaited
+	if out == nil && !s.callsLate && (unknownWaiting || several || isOfContainers) {
 		out = s.findingEvidence(PodStartsFailing)
 	}
 	if image := s.absentImage(); image != nil {

@@ -57,6 +57,7 @@ const (
 	tracers              = "tracers"
 	directoriesOfStarts  = "directories of starts"
 	programsOfStarts     = "programs of starts"
+	mountTable           = "mount table"
 )
 
 // Options are what the ledger needs to know of the daemon.
@@ -76,6 +77,10 @@ type Options struct {
 	TakeDropped func() []*cri.Entry
 	// Answers asks the runtime for a sandbox or container.
 	Answers func(context.Context, *cri.Entry) error
+	// FailedStarts returns the containers that the runtime could not start since it last started one, the oldest first.
+	FailedStarts func() []cri.FailedStart
+	// CreatesFail reports whether the kubelet's calls that create containers fail.
+	CreatesFail func() bool
 	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends, or
 	// calls that start pods run into their deadlines.
 	Suspects func() bool
@@ -86,9 +91,10 @@ type Options struct {
 	// Recalled is what the plegd before knew, as Memory had it.
 	Recalled Memory
 	// Clock returns the time; nil for the system's. Sleep waits for a time, and reports whether ctx has not ended; nil for
-	// bounded.Sleep.
-	Clock func() time.Time
-	Sleep func(context.Context, time.Duration) bool
+	// bounded.Sleep. StatFS returns the state of the file system at a path, and may hang; nil for statfs(2).
+	Clock  func() time.Time
+	Sleep  func(context.Context, time.Duration) bool
+	StatFS func(place string) (facts.FileSystem, error)
 }
 
 // Ledger holds the obligations. Pass is for one goroutine.
@@ -114,7 +120,10 @@ type Ledger struct {
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
 	started   starts
+	mounted   serverMounts
 	leak      []facts.Finding // as unreapedTasks keeps it
+	// containersFailed is since when containers cannot be started for a fault of the node, zero while they can.
+	containersFailed time.Time
 	// lastListed is what Listed returned to the pass before.
 	lastListed map[string]*cri.Entry
 	worked     time.Time // when the lists last had another entry, or lacked one, zero before
@@ -137,6 +146,9 @@ func New(o Options) *Ledger {
 	}
 	if o.Sleep == nil {
 		o.Sleep = bounded.Sleep
+	}
+	if o.StatFS == nil {
+		o.StatFS = statFS
 	}
 	return &Ledger{
 		Options: o,
@@ -178,6 +190,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	p.pipes(limited)
 	p.busy()
 	p.starts(limited)
+	p.deadMounts(limited)
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
 	l.publishAges(p)
@@ -191,7 +204,7 @@ func (p *pass) next() time.Duration {
 		return owedInterval
 	}
 	wait := Interval
-	if !p.started.last.IsZero() {
+	if !p.started.last.IsZero() || p.mounted.isNew(p.moment) {
 		wait = SuspectInterval
 	}
 	for _, o := range p.owed {
@@ -316,10 +329,10 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id), cmp.Compare(a.pid, b.pid))
 	})
 	out = append(p.shimFinding(oldest, lostPod, podsLost), p.shimFinding(oldest, unserved, shimStuck)...)
-	out = append(out, p.startsFinding(ctx)...)
+	out = slices.Concat(out, p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding())
 	out = append(out, p.leak...)
 	for _, o := range oldest {
-		if len(out) == maxFindings {
+		if len(out) >= maxFindings {
 			break
 		}
 		if p.age(o) < max(limit, o.limit) || o.waiter == 0 || o.debtor == 0 && !o.kind.needsNoDebtor() {

@@ -56,10 +56,10 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		Sockets:  func() []string { return []string{socket} },
 		Listed:   func() map[string]*cri.Entry { return nil },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
-		Suspects: func() bool { return false },
-		Answers:  func(context.Context, *cri.Entry) error { return errors.New("not found") },
-		Clock:    func() time.Time { return *now },
-		Sleep:    func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil },
+		Suspects: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
+		Answers: func(context.Context, *cri.Entry) error { return errors.New("not found") },
+		Clock:   func() time.Time { return *now },
+		Sleep:   func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil },
 	}
 }
 

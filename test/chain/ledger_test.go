@@ -121,6 +121,7 @@ func (b *book) ledger() *ledger.Ledger {
 		Listed:  func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
 		TakeDropped: func() []*cri.Entry { return nil },
 		Clock:       func() time.Time { return b.now }, Begun: b.begun, Suspects: func() bool { return b.late },
+		FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
 	})
 }
 

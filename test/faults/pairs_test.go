@@ -102,6 +102,17 @@ var harmless = []struct {
 		}, []string{health.RelistSlow},
 	},
 	{
+		"a pod whose program is not there", 15 * time.Second,
+		func(b *bench) {
+			start := b.startsIn("/run")
+			for range 4 {
+				if start("/no/such: no space left on device") == nil {
+					b.t.Error("it could be started")
+				}
+			}
+		}, nil,
+	},
+	{
 		// /proc/pressure/cpu shows waits most of the time, and the CPUs are idle.
 		"eight pods at CPU quotas of their own", 30 * time.Second,
 		func(b *bench) {
