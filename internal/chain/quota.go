@@ -104,8 +104,8 @@ func (f *waiting) starved(pids []int) int {
 // endAtQuota ends the links from a place on at the CPU quota that holds up the last process of them which has not ended,
 // where nothing else is known to hold it up. The quota holds up the processes before it as well that are in its cgroup: the
 // chain leads from the first of them to it, and not by way of helpers, of which each runs for a moment only.
-func (e *Explorer) endAtQuota(ctx context.Context, c *facts.Chain, begin int) {
-	last := e.lastAlive(c.Links[begin:])
+func (e *Explorer) endAtQuota(ctx context.Context, c *facts.Chain, start int) {
+	last := e.lastAlive(c.Links[start:])
 	if last == nil {
 		return
 	}
@@ -114,22 +114,22 @@ func (e *Explorer) endAtQuota(ctx context.Context, c *facts.Chain, begin int) {
 	if !ok {
 		return
 	}
-	before := slices.Clone(c.Links[:begin])
-	for _, l := range c.Links[begin:] {
+	kept := slices.Clone(c.Links[:start])
+	for _, l := range c.Links[start:] {
 		isHeld := l.PID != 0 && l.Kind != facts.KindRuntime && e.isBelow(l.PID, held.link.Name)
 		switch {
 		case l.State == facts.LinkEnded:
 		case isHeld:
-			if begin > 0 && l.Kind == facts.KindHelper {
+			if start > 0 && l.Kind == facts.KindHelper {
 				e.replaceByShim(ctx, &l, held.link.Name)
 			}
 			l.State = held.state
 			l.Evidence = held.evidence
-			c.Links = append(before, l, held.link)
+			c.Links = append(kept, l, held.link)
 			c.Unknown = ""
 			return
 		default:
-			before = append(before, l)
+			kept = append(kept, l)
 		}
 	}
 }

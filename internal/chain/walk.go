@@ -81,9 +81,9 @@ type wait struct {
 
 // follow appends the links from a process on.
 func (e *Explorer) follow(ctx context.Context, c *facts.Chain, pid int) {
-	begin := len(c.Links)
+	start := len(c.Links)
 	e.followTo(ctx, c, pid)
-	e.endAtQuota(ctx, c, begin)
+	e.endAtQuota(ctx, c, start)
 }
 
 // followTo appends the links from a process to the one at which nothing more is known.

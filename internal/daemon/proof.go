@@ -12,7 +12,7 @@ import (
 // proof is what the last chain of a call has proved; zero for nothing.
 type proof struct {
 	finding  facts.Finding
-	at       time.Time       // when it was last proved, or held up something
+	proven   time.Time       // when it was last proved, or held up something
 	explorer *chain.Explorer // nil while the call hangs
 }
 
@@ -20,15 +20,15 @@ type proof struct {
 func (f *chainFollower) noteProof(v *facts.Verdict) {
 	finding, ok := health.Proof(v)
 	if ok {
-		f.proof = proof{finding: finding, at: time.Now()}
+		f.proof = proof{finding: finding, proven: time.Now()}
 	} else if health.HoldsUp(v, f.proof.finding.Reason) {
-		f.proof.at = time.Now()
+		f.proof.proven = time.Now()
 	}
 	confirmed := f.proven.Load()
 	if confirmed != nil && time.Since(confirmed.Chain.At) > confirmedFor {
 		f.proven.Store(nil)
 	}
-	if time.Since(f.proof.at) > proofValid {
+	if time.Since(f.proof.proven) > proofValid {
 		f.dropProof()
 	}
 }

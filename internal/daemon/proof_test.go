@@ -41,7 +41,7 @@ func TestProofStands(t *testing.T) {
 		f := &chainFollower{Daemon: d}
 		f.proof = proof{
 			finding: facts.Finding{Reason: health.ShimStuck, Call: "list_containers", Chain: facts.Chain{Links: []facts.Link{culprit}}},
-			at:      time.Now().Add(-tt.proved),
+			proven:  time.Now().Add(-tt.proved),
 		}
 		s := &facts.Snapshot{Verdict: facts.Verdict{Active: []facts.Active{{ID: tt.active}}}}
 		f.noteProof(&s.Verdict)

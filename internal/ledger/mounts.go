@@ -66,7 +66,7 @@ func (p *pass) deadMounts(ctx context.Context) {
 
 // look asks each file system that has a server, once for each device, and keeps those that are dead and used.
 func (m *serverMounts) look(ctx context.Context, p *pass, mounts []proc.Mount) {
-	before := m.dead
+	earlier := m.dead
 	m.dead = nil
 	asked := map[string]error{} // by devices
 	for _, mount := range mounts {
@@ -79,7 +79,7 @@ func (m *serverMounts) look(ctx context.Context, p *pass, mounts []proc.Mount) {
 			asked[mount.Device] = err
 		}
 		if isGone(err) {
-			m.add(before, p.moment, mount, err, p.userOf(ctx, mount))
+			m.add(earlier, p.moment, mount, err, p.userOf(ctx, mount))
 		}
 	}
 	maps.DeleteFunc(m.slots, func(device string, slot *bounded.Slot[facts.FileSystem]) bool {
@@ -89,14 +89,14 @@ func (m *serverMounts) look(ctx context.Context, p *pass, mounts []proc.Mount) {
 }
 
 // add adds a dead mount, once for each device, with the age that it has.
-func (m *serverMounts) add(before []deadMount, moment time.Time, mount proc.Mount, err error, user *cri.Entry) {
+func (m *serverMounts) add(earlier []deadMount, moment time.Time, mount proc.Mount, err error, user *cri.Entry) {
 	isSame := func(d deadMount) bool { return d.device == mount.Device }
 	if user == nil || slices.ContainsFunc(m.dead, isSame) {
 		return
 	}
 	since := moment
-	if i := slices.IndexFunc(before, isSame); i >= 0 {
-		since = before[i].since
+	if i := slices.IndexFunc(earlier, isSame); i >= 0 {
+		since = earlier[i].since
 	}
 	link := deadLink(mount, err)
 	link.RuntimeID = user.ID
