@@ -71,6 +71,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 		f.datagramWait(ctx, text)
 	case kind == otherSocket:
 		f.doubt("%sa socket that is neither unix, TCP nor UDP, or not connected", text)
+	case leads == eventLink && !writes && certain && f.eventWait(ctx, t, text):
 	case kind == requests && !writes:
 		f.calls["read of "+leads]++
 	case writes && !t.call.IsIdle(t.channel):
@@ -151,6 +152,26 @@ func (f *waiting) messageWait(ctx context.Context, t thread) {
 	f.endWait(ctx, leads, text, func(info proc.FDInfo) bool {
 		return info.Inode == queue.Inode && info.MountID == queue.MountID && isOtherEnd(info)
 	})
+}
+
+// eventLink is where the descriptor of any eventfd leads.
+const eventLink = "anon_inode:[eventfd]"
+
+// eventWait adds the process that shares the counter of an eventfd, which a thread reads. It is false where none does, or
+// where that is not known.
+func (f *waiting) eventWait(ctx context.Context, t thread, text string) bool {
+	id := proc.ReadFDInfo(f.procfs, f.pid, t.call.FD()).EventFD
+	if id == "" {
+		return false
+	}
+	name := "eventfd " + id
+	out := wait{key: name, state: facts.LinkPeer, evidence: text + name}
+	out = f.heldBy(ctx, out, name, leadsTo(eventLink), func(info proc.FDInfo) bool { return info.EventFD == id })
+	if out.next == f.pid {
+		return false
+	}
+	f.add(out)
+	return true
 }
 
 // endWait adds the process at the other end of a pipe or a message queue, for which keep is true by its fdinfo.

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -107,6 +108,36 @@ func TestSocketPair(t *testing.T) {
 				got = w.next
 			}
 			check.Equal(t, got, want, "%+v", f.found)
+		})
+	}
+}
+
+// TestEventFD: a reader of an eventfd waits for the only other process that has it, or for the one of several that stands
+// still.
+func TestEventFD(t *testing.T) {
+	for name, tt := range map[string]struct {
+		states  [2]byte
+		ids     [2]string
+		next    int
+		unknown string
+	}{
+		"one other":               {states: [2]byte{'S', 'S'}, ids: [2]string{"7", "8"}, next: 11},
+		"one of two stands still": {states: [2]byte{'S', 'T'}, ids: [2]string{"7", "7"}, next: 12},
+		"two that sleep":          {states: [2]byte{'S', 'S'}, ids: [2]string{"7", "7"}, unknown: "2 processes hold"},
+		"no other":                {states: [2]byte{'T', 'T'}, ids: [2]string{"8", "9"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := procTree(t, map[int]byte{10: 'S', 11: tt.states[0], 12: tt.states[1]})
+			evidencetest.WriteTree(t, root, map[string]string{"10/task/10/syscall": fmt.Sprintf("%d 0x3 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_READ)})
+			for pid, id := range map[int]string{10: "7", 11: tt.ids[0], 12: tt.ids[1]} {
+				evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%d/fdinfo/3", pid): "flags:\t02\neventfd-count:                0\neventfd-id: " + id + "\n"})
+				must.Do(t, os.Symlink("anon_inode:[eventfd]", filepath.Join(root, fmt.Sprint(pid), "fd/3")))
+			}
+			c := New(proc.NewTable(root), root, nil).Process(t.Context(), 10)
+			last := c.Links[len(c.Links)-1]
+			check.Equal(t, last.PID, max(10, tt.next), "%+v", c)
+			check.Equal(t, strings.Contains(c.Unknown, tt.unknown), true, "%+v", c)
 		})
 	}
 }

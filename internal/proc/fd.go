@@ -133,6 +133,8 @@ type FDInfo struct {
 	// Terminal is the number of the /dev/pts whose other end the descriptor is, -1 for none.
 	Terminal int
 	Inode    string // "" before Linux 5.14
+	// EventFD identifies the counter of an eventfd (Linux 5.2), "" for none.
+	EventFD string
 	// Permits is true of a fanotify group that decides about accesses, and where that is
 	// not known.
 	Permits bool
@@ -158,6 +160,7 @@ func ReadFDInfo(procfs string, pid, fd int) FDInfo {
 		FuseConnection: number(b, "fuse_connection", 10, -1),
 		Terminal:       number(b, "tty-index", 10, -1),
 		Inode:          value(b, "ino"),
+		EventFD:        value(b, "eventfd-id"),
 		Permits:        err != nil || class&(unix.FAN_CLASS_CONTENT|unix.FAN_CLASS_PRE_CONTENT) != 0,
 		Faults:         number(b, "pending", 10, 0),
 		Locks:          ParseLocks(b),

@@ -109,6 +109,9 @@ var waits = []struct {
 		fmt.Sprintf(`pipe(R,W); open(A,'<',$ARGV[0]) or die; print "ready\n"; syscall(%d,fileno(A),0,fileno(W),0,1,0)`, unix.SYS_SPLICE)}, fifo: true},
 	{name: "a file sent to a TCP server that does not read", processes: []string{listensTCP + `accept(C,S); sleep 1000`, connectsTCP +
 		fmt.Sprintf(`open(A,'<',$^X); print "ready\n"; while (1) { sysseek(A,0,0); syscall(%d,fileno(S),fileno(A),0,1<<20) }`, unix.SYS_SENDFILE)}, state: facts.LinkUnread},
+	{name: "an eventfd", processes: []string{fmt.Sprintf(`my $e=syscall(%d,0,0); open(A,'>',$ARGV[0]); print A "$$ $e"; close(A); `, unix.SYS_EVENTFD2) + sleeps,
+		fmt.Sprintf(`open(A,'<',$ARGV[0]); my ($p,$e)=split(" ",<A>); $p=syscall(%d,$p+0,0); $e=syscall(%d,$p,$e+0,0); open(E,"<&=$e") or die; print "ready\n"; sysread(E,$b,8)`,
+			unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD)}},
 	{name: "a semaphore", processes: []string{`my $s=semget(0,1,0600); print "ready\n"; semop($s,pack("s3",0,-1,0))`}},
 	{name: "a terminal that nobody reads", processes: []string{"go terminal", `print "ready\n"; open(A,'>',readlink($ARGV[0])) or die; while (1) { syswrite(A,"x" x 4096) }`}},
 	{name: "a terminal by another name", processes: []string{"go terminal", fmt.Sprintf(`my ($t,$n,$none)=(readlink($ARGV[0]),$ARGV[1],"none"); open(N,'>',$n); syscall(%d,0x20000)==0 or die;
