@@ -42,7 +42,7 @@ func (e *Explorer) Unanswered(ctx context.Context, d Debt, address string) facts
 	} else {
 		c.Links = append(c.Links, facts.Link{
 			Kind: facts.KindNode, Name: address, State: facts.LinkUnanswered,
-			Evidence: "its server is on another node, or in another network namespace",
+			Evidence: "its server is not seen in this network namespace",
 		})
 	}
 	e.finish(&c)

@@ -126,11 +126,12 @@ func (f *waiting) datagramWait(ctx context.Context, text string) {
 
 // socketWait adds the other end of the socket that a thread reads from or writes to.
 func (f *waiting) socketWait(ctx context.Context, leads, text string, certain bool) {
+	f.locate(ctx)
 	inode, _ := proc.SocketInode(leads)
 	c := f.last.sockets[inode]
 	switch {
 	case c.remote && certain:
-		f.add(wait{key: leads, state: facts.LinkPeer, evidence: text + c.text() + ", on another node"})
+		f.add(wait{key: leads, state: facts.LinkPeer, evidence: text + c.text() + ", whose other end is " + f.elsewhere(c)})
 	case !certain || c.peer == 0: // without a peer it is not accepted yet, or closed
 		f.doubt("%s%s", text, c.text())
 	default:
@@ -225,6 +226,7 @@ func (f *waiting) terminalWait(ctx context.Context, number int, text string) {
 
 // connectWait follows a thread in connect(2).
 func (f *waiting) connectWait(ctx context.Context, t thread) {
+	f.locate(ctx)
 	inode, _ := proc.SocketInode(f.fd(t.call.FD()))
 	c, internet := f.last.sockets[inode]
 	text := fmt.Sprintf("thread %d connects to ", t.PID)
@@ -232,7 +234,7 @@ func (f *waiting) connectWait(ctx context.Context, t thread) {
 	case !internet:
 		f.acceptWait(ctx, text+"a full queue", 0)
 	case c.remote:
-		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + " on another node, which does not answer"})
+		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", which does not answer and is " + f.elsewhere(c)})
 	case c.listener != 0:
 		f.peerWait(ctx, c.listener, c.text(), text+c.name+", where it is not accepted")
 	default:

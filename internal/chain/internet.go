@@ -48,9 +48,8 @@ func readInternet(dir string, inodes map[uint32]bool, out map[uint32]connection)
 	if err != nil {
 		return false
 	}
-	local := readLocalAddresses(dir)
-	tcp := newInternet(local, proc.Listening, fs.NetTCP, fs.NetTCP6) //nolint:staticcheck // on demand only
-	udp := newInternet(local, closed, asTCP(fs.NetUDP), asTCP(fs.NetUDP6))
+	tcp, _ := readTCP(dir)
+	udp := newInternet(tcp.local, closed, asTCP(fs.NetUDP), asTCP(fs.NetUDP6))
 	udp.datagrams = true
 	complete = tcp.unread == nil && udp.unread == nil
 	for _, all := range []internet{tcp, udp} {
@@ -66,6 +65,19 @@ func readInternet(dir string, inodes map[uint32]bool, out map[uint32]connection)
 		}
 	}
 	return complete
+}
+
+// readTCP reads the TCP sockets of the network namespace of a process. The error is why some may be missing.
+func readTCP(dir string) (internet, error) {
+	fs, err := procfs.NewFS(dir)
+	if err != nil {
+		return internet{unread: err}, err
+	}
+	all := newInternet(readLocalAddresses(dir), proc.Listening, fs.NetTCP, fs.NetTCP6) //nolint:staticcheck // on demand only
+	if !all.local.complete {
+		return all, errAddresses
+	}
+	return all, all.unread
 }
 
 // closed is the state of a UDP socket that is not connected.
@@ -94,7 +106,7 @@ func newInternet(local localAddresses, serving uint64, files ...func() (procfs.N
 			switch l.St {
 			case serving:
 				all.servers[s.local] = s
-			case proc.Established, unix.BPF_TCP_SYN_SENT:
+			case proc.Established, unix.BPF_TCP_SYN_SENT, unix.BPF_TCP_SYN_RECV:
 				all.ends[s.tuple] = s
 			}
 		}
@@ -106,6 +118,9 @@ func newInternet(local localAddresses, serving uint64, files ...func() (procfs.N
 // said whether that is on this node.
 func (all internet) connection(s internetSocket) (c connection, known bool) {
 	c = connection{name: s.remote.String(), received: s.unread, syn: s.state == unix.BPF_TCP_SYN_SENT}
+	if !all.datagrams {
+		c.ends = s.tuple
+	}
 	_, c.server = all.server(s.local)
 	server, served := all.server(s.remote)
 	if end, ok := all.ends[tuple{local: s.remote, remote: s.local}]; ok {
@@ -118,7 +133,7 @@ func (all internet) connection(s internetSocket) (c connection, known bool) {
 	isLocal := all.local.contains(s.remote.Addr())
 	switch {
 	case !all.datagrams && !c.syn:
-		c.remote = true // or in another network namespace
+		c.remote = true
 	case !isLocal:
 		c.remote = true
 		return c, all.local.complete

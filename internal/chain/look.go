@@ -33,6 +33,8 @@ type waiting struct {
 	mounts      []proc.Mount // nil before they are read
 	mountsErr   error        // why they could not be
 	fuseServed  map[int]bool // the FUSE connections that a process serves, nil before they are read
+	isLocated   bool         // the other ends of its connections have been looked for
+	unlocated   error        // why some may be missing
 	unseen      string       // why something of the process could not be read, "" if all was
 
 	found     []wait

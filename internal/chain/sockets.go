@@ -27,9 +27,10 @@ type connection struct {
 	sent, unread, received uint32
 	// listener is where a TCP connection is accepted on this node, 0 for none.
 	listener uint32
-	// remote is true if the other end is not on this node; syn of a TCP connection that
+	// remote is true if the other end has not been found; syn of a TCP connection that
 	// the other end has not answered.
 	remote, syn bool
+	ends        tuple // of a TCP connection
 }
 
 func (c connection) text() string { return "socket " + cmp.Or(c.name, "without a name") }
@@ -108,6 +109,9 @@ func queueWaitOf(first, last connection) queueWait {
 // queues adds the processes that leave unread what this one has sent, and notes what this
 // one leaves unread.
 func (f *waiting) queues(ctx context.Context) {
+	if len(f.found) == 0 && f.kindOf(ctx, f.last.threads[f.pid].Process) == facts.KindHelper {
+		f.locate(ctx)
+	}
 	for _, inode := range slices.Sorted(maps.Keys(f.last.sockets)) {
 		last := f.last.sockets[inode]
 		first, ok := f.first.sockets[inode]
@@ -144,44 +148,3 @@ func (f *waiting) peerWait(ctx context.Context, inode uint32, name, evidence str
 
 // maxListeners bounds the listeners whose accept queue is read.
 const maxListeners = 16
-
-// acceptWait adds the process that does not accept the connection of a unix socket. inode is
-// 0 of one that still waits in connect(2): its listener has more connections than it may have.
-func (f *waiting) acceptWait(ctx context.Context, evidence string, inode uint32) {
-	var listeners []proc.Socket
-	err := proc.EachSocket(ctx, 1<<proc.Listening, func(s proc.Socket) {
-		full := s.RQueue > s.WQueue
-		if s.RQueue > 0 && (full || inode != 0) {
-			listeners = append(listeners, s)
-		}
-	})
-	if err != nil {
-		f.unseenIf("the listening sockets", err)
-		return
-	}
-	if len(listeners) > 1 && inode != 0 {
-		listeners = f.listenersOf(ctx, inode, listeners)
-	}
-	switch len(listeners) {
-	case 0:
-	case 1:
-		evidence += fmt.Sprintf(" at socket %s, where %d wait", listeners[0].Name, listeners[0].RQueue)
-		f.peerWait(ctx, listeners[0].Inode, "socket "+listeners[0].Name, evidence)
-	default:
-		f.add(wait{
-			key: "listener", state: facts.LinkPeer, evidence: evidence,
-			unknown: fmt.Sprintf("connections wait at %d listeners, and the one of its own cannot be seen", len(listeners)),
-		})
-	}
-}
-
-// listenersOf returns the listener at which a client's socket waits; all where that is not known.
-func (f *waiting) listenersOf(ctx context.Context, client uint32, all []proc.Socket) []proc.Socket {
-	for _, listener := range all[:min(len(all), maxListeners)] {
-		clients, err := proc.Pending(ctx, listener)
-		if err == nil && slices.Contains(clients, client) {
-			return []proc.Socket{listener}
-		}
-	}
-	return all
-}

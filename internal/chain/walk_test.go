@@ -298,6 +298,10 @@ func TestInternet(t *testing.T) {
 	}
 	got := map[uint32]connection{}
 	complete := readInternet(dir, inodes, got)
+	for inode, c := range got {
+		c.ends = tuple{}
+		got[inode] = c
+	}
 	if !complete || !maps.Equal(got, want) {
 		t.Errorf("complete %v: %+v", complete, got)
 	}

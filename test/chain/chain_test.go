@@ -220,6 +220,42 @@ func begin(t *testing.T, text string, paths []string) *waiting.Process {
 	return waiting.Program(t, mode, args...)
 }
 
+// TestNetworks: the other end of a connection is in another network namespace, or behind an address that is translated.
+func TestNetworks(t *testing.T) {
+	const serves = `socket(S,AF_INET,SOCK_STREAM,0); bind(S,sockaddr_in(8080,INADDR_ANY)) or die; listen(S,5); print "ready\n"; `
+	const dials = `socket(S,AF_INET,SOCK_STREAM,0); connect(S,sockaddr_in($ARGV[2],inet_aton($ARGV[1]))) or die; `
+	const network = `ip addr add 198.18.78.1/24 dev plegd-chain0; ip link set plegd-chain0 up; exec nsenter "$0" sh -ec "
+		ip addr add 198.18.78.2/24 dev plegd-chain1; ip link set plegd-chain1 up; ip link set lo up; ip route add 10.96.77.1 dev lo src 198.18.78.2
+		iptables -t nat -A OUTPUT -d 10.96.77.1 -p tcp --dport 443 -j DNAT --to-destination 198.18.78.2:8080"`
+	for name, tt := range map[string]struct {
+		serves, asks  string
+		address, port string
+		shares        bool // the client is in the namespace of the server
+	}{
+		"TCP":                {serves: serves + answers, asks: dials + asks, address: "198.18.78.2", port: "8080"},
+		"TCP, not accepted":  {serves: serves + "sleep 1000", asks: dials + asks, address: "198.18.78.2", port: "8080"},
+		"a service":          {serves: serves + answers, asks: dials + asks, address: "10.96.77.1", port: "443", shares: true},
+		"unix, not accepted": {serves: listens + "sleep 1000", asks: connects + asks},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := socketPath(t)
+			server := waiting.Start(t, exec.Command("unshare", "--net", "perl", "-MSocket", "-e", "$|=1; "+tt.serves, path))
+			enter := fmt.Sprintf("--net=/proc/%d/ns/net", server.PID)
+			run(t, "ip", "link", "add", "plegd-chain0", "type", "veth", "peer", "name", "plegd-chain1", "netns", strconv.Itoa(server.PID))
+			defer run(t, "ip", "link", "del", "plegd-chain0")
+			run(t, "sh", "-ec", network, enter)
+			argv := []string{"perl", "-MSocket", "-e", "$|=1; " + tt.asks, path, tt.address, tt.port}
+			if tt.shares {
+				argv = append([]string{"nsenter", enter}, argv...)
+			}
+			client := waiting.Start(t, exec.Command(argv[0], argv[1:]...))
+			client.Asleep(t)
+			server.Asleep(t).Stop(t)
+			want{pids: []int{client.PID, server.PID}, state: facts.LinkStopped}.check(t, walked(t, client.PID))
+		})
+	}
+}
+
 func TestLoop(t *testing.T) {
 	one, two := socketPath(t), socketPath(t)
 	a, b := waiting.Perl(t, fmt.Sprintf(both, 0, 1), one, two), waiting.Perl(t, fmt.Sprintf(both, 1, 0), one, two)
