@@ -93,7 +93,7 @@ type sightings struct {
 	silent    map[netip.AddrPort]bool     // addresses that do not answer them
 	sent      []tuple                     // connections from the clients' addresses
 	ends      []farEnd                    // connections with them
-	listeners map[netip.AddrPort][]uint32 // at the silent addresses, by namespace; 0 where none listens
+	listeners map[netip.AddrPort][]uint32 // at the silent addresses, by namespace; 0 where none has a queue
 }
 
 // newSightings returns those of the connections whose other end has not been found.
@@ -126,6 +126,9 @@ func (s *sightings) add(dir string) error {
 	for address := range s.silent {
 		if all.local.contains(address.Addr()) {
 			server, _ := all.server(address)
+			if server.unread == 0 {
+				server.inode = 0 // it would accept: what the client sends does not arrive
+			}
 			s.listeners[address] = append(s.listeners[address], server.inode)
 		}
 	}
