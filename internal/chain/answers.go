@@ -50,7 +50,8 @@ func (f *waiting) namedAnswers(ctx context.Context, names map[int]string, remote
 	if len(names) == 0 && len(remote) == 1 {
 		f.add(wait{
 			key: remote[0], state: facts.LinkPeer,
-			evidence: "waits for nothing else, and has a connection to " + remote[0] + ", whose other end is not seen on this node",
+			evidence: "waits for nothing else, and has a connection to " + remote[0],
+			link:     serverElsewhere(remote[0], "its end is not seen on this node"),
 		})
 	}
 }

@@ -40,13 +40,15 @@ func (e *Explorer) Unanswered(ctx context.Context, d Debt, address string) facts
 	if d.Debtor != 0 {
 		e.follow(ctx, &c, d.Debtor)
 	} else {
-		c.Links = append(c.Links, facts.Link{
-			Kind: facts.KindNode, Name: address, State: facts.LinkUnanswered,
-			Evidence: "its server is not seen in this network namespace",
-		})
+		c.Links = append(c.Links, serverElsewhere(address, "its server is not seen in this network namespace"))
 	}
 	e.finish(&c)
 	return c
+}
+
+// serverElsewhere is the link of a server of which no process is known.
+func serverElsewhere(address, evidence string) facts.Link {
+	return facts.Link{Kind: facts.KindNode, Name: address, State: facts.LinkUnanswered, Evidence: evidence}
 }
 
 // Gone returns the chain from the process that was connected to a socket to the server there, which has ended.
@@ -55,9 +57,7 @@ func (e *Explorer) Gone(ctx context.Context, d Debt, socket string) facts.Chain 
 	if len(c.Links) == 0 {
 		return c // it has just ended
 	}
-	c.Links = append(c.Links, facts.Link{
-		Kind: facts.KindNode, Name: socket, State: facts.LinkUnanswered, Evidence: "it has ended, and nobody listens there",
-	})
+	c.Links = append(c.Links, serverElsewhere(socket, "it has ended, and nobody listens there"))
 	e.finish(&c)
 	return c
 }

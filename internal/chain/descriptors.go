@@ -131,7 +131,7 @@ func (f *waiting) socketWait(ctx context.Context, leads, text string, certain bo
 	c := f.last.sockets[inode]
 	switch {
 	case c.remote && certain:
-		f.add(wait{key: leads, state: facts.LinkPeer, evidence: text + c.text() + ", whose other end is " + f.elsewhere(c)})
+		f.add(wait{key: leads, state: facts.LinkPeer, evidence: text + c.text(), link: serverElsewhere(c.name, "its end is "+f.elsewhere(c))})
 	case !certain || c.peer == 0: // without a peer it is not accepted yet, or closed
 		f.doubt("%s%s", text, c.text())
 	default:
@@ -234,7 +234,7 @@ func (f *waiting) connectWait(ctx context.Context, t thread) {
 	case !internet:
 		f.acceptWait(ctx, text+"a full queue", 0)
 	case c.remote:
-		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", which does not answer and is " + f.elsewhere(c)})
+		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name, link: serverElsewhere(c.name, "it does not answer, and is "+f.elsewhere(c))})
 	case c.listener != 0:
 		f.peerWait(ctx, c.listener, c.text(), text+c.name+", where it is not accepted")
 	default:

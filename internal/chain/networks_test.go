@@ -50,7 +50,7 @@ func TestOtherNetworks(t *testing.T) {
 		"not accepted by IPv6":                {own: asks, other6: socketLine(mapped, mappedClient, "01", 5, 0) + socketLine(any6, none6, "0A", 1, 34), next: 11, text: "is not accepted"},
 		"no answer to a connect":              {own: socketLine(client, service, "02", 0, 24), other: socketLine(any4, none, "0A", 1, 34), next: 11},
 		"a connect that does not arrive":      {own: socketLine(client, service, "02", 0, 24), other: socketLine(any4, none, "0A", 0, 34), text: "where nothing accepts it"},
-		"nowhere":                             {own: asks, other: socketLine(any4, none, "0A", 1, 34), text: "10.96.0.1:8080, whose other end is not seen on this node"},
+		"nowhere":                             {own: asks, other: socketLine(any4, none, "0A", 1, 34), text: "10.96.0.1:8080: its end is not seen on this node"},
 		"not all can be read":                 {own: asks, unreadable: true, text: "not seen in its network namespace ("},
 		"another connection has it":           {own: asks + translated + socketLine(client, server, "01", 0, 44), text: "not seen on this node"},
 		"one of two from the same port":       {own: asks + translated + socketLine(client, "0200600A:1F90", "01", 0, 44), text: "not seen on this node"},
@@ -91,8 +91,9 @@ func TestOtherNetworks(t *testing.T) {
 				got = f.found[0]
 			}
 			check.Equal(t, got.next, tt.next, "%+v", f.found)
-			if !strings.Contains(got.evidence, tt.text) || strings.Contains(got.evidence, "another node") {
-				t.Errorf("%q, want %q", got.evidence, tt.text)
+			said := got.evidence + ": " + got.link.Evidence
+			if !strings.Contains(said, tt.text) || strings.Contains(said, "another node") {
+				t.Errorf("%q, want %q", said, tt.text)
 			}
 		})
 	}
