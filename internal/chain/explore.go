@@ -115,7 +115,7 @@ func (e *Explorer) fromCall(ctx context.Context, c *facts.Chain) {
 	case found:
 		e.fromTarget(ctx, c, target, unread)
 	case s.isGeneral() && s.OthersAnswered():
-		c.Unknown = "the runtime has no helper, and its inside cannot be seen"
+		e.fromRuntime(ctx, c, "the runtime has no helper, and its inside cannot be seen")
 	case s.OthersAnswered() && e.sweep.complete():
 		e.fromRuntime(ctx, c, unknown)
 	case s.OthersAnswered():

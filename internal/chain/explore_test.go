@@ -26,7 +26,7 @@ func symptomOf(targets ...*cri.Entry) Symptom {
 
 // TestMountOfRuntime: the status of a container that has no shim yet hangs, and the
 // daemon that starts it waits for a mount, or for the file lock of another process. A daemon that
-// waits for nothing is not named.
+// waits for nothing is not named. The same where Status hangs alone.
 func TestMountOfRuntime(t *testing.T) {
 	const lock = "1: FLOCK ADVISORY WRITE 12 fe:00:5 0 EOF\n1: -> FLOCK ADVISORY WRITE 10 fe:00:5 0 EOF\n"
 	for _, tt := range []struct {
@@ -65,12 +65,16 @@ func TestMountOfRuntime(t *testing.T) {
 		evidencetest.WriteTree(t, root, tt.files)
 		sysfs := t.TempDir()
 		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
-		for _, targets := range [][]*cri.Entry{
+		for i, targets := range [][]*cri.Entry{
 			{{ID: "c", SandboxID: "s"}},
 			{{ID: "c", SandboxID: "s"}, {ID: "d", SandboxID: "t"}}, // of different pods
 			{}, // each is answered
+			{}, // the call is Status
 		} {
 			s := symptomOf(targets...)
+			if i == 3 {
+				s.Operation = cri.OpStatus
+			}
 			s.RuntimePID = 11
 			s.DaemonPID = tt.daemon
 			e := New(proc.NewTable(root), sysfs, nil)
