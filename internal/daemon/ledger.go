@@ -77,6 +77,12 @@ func (d *Daemon) listedByID() map[string]*cri.Entry {
 	return out
 }
 
+// listedAt returns when the last list of containers began that has ended.
+func (d *Daemon) listedAt() time.Time {
+	last := d.client.History(cri.OpListContainers)
+	return last.LastOK.Add(-last.LastOKDuration)
+}
+
 // inspectionErrors returns the errors with which inspections fail.
 func (d *Daemon) inspectionErrors() (out []string) {
 	for _, p := range d.Published().Facts.Relist.Failing {

@@ -47,7 +47,7 @@ const (
 	LinkEnded      LinkState = "ended"      // not reaped by its parent; of a mount: its server
 	LinkRunning    LinkState = "running"    // uses the CPU
 	LinkBusy       LinkState = "busy"       // cannot remove a path that is in use, or is what uses it
-	LinkUnlisted   LinkState = "unlisted"   // a shim whose pod the runtime no longer lists
+	LinkUnlisted   LinkState = "unlisted"   // a shim whose pod the runtime no longer lists, or a part of it that it still does
 	LinkFailing    LinkState = "failing"    // fails at once what it is asked for
 	LinkLoop       LinkState = "loop"       // waits for a process that stands earlier in the chain
 	LinkUnknown    LinkState = "unknown"    // the kernel shows no resource that it waits for

@@ -73,6 +73,8 @@ type Options struct {
 	Pod func(id string) string
 	// Listed returns the sandboxes and containers of the last lists by their ids, nil before the first.
 	Listed func() map[string]*cri.Entry
+	// ListedAt returns when the last list of containers began.
+	ListedAt func() time.Time
 	// TakeDropped returns the entries, since the last call, that were running in one list and not in the next one.
 	TakeDropped func() []*cri.Entry
 	// Answers asks the runtime for a sandbox or container.
@@ -114,6 +116,10 @@ type Ledger struct {
 	newcomers, strangers map[uint32]bool
 
 	served map[proc.ID]served // by shims
+	// hadProcess are the ids of what is listed as running and has had a process, noticed is when the runtime last took note of
+	// an end that was unnoticed.
+	hadProcess map[string]bool
+	noticed    time.Time
 	// servers are the unix sockets to which the runtime has been connected, with its process.
 	servers map[string]int
 	// dropped are what the lists no longer hold, by ids, until a table of processes that is newer than droppedAt.
@@ -208,7 +214,7 @@ func (p *pass) next() time.Duration {
 		wait = SuspectInterval
 	}
 	for _, o := range p.owed {
-		isLost := o.kind == lostPod || o.kind == unserved
+		isLost := o.kind == lostPod || o.kind == unserved || o.kind == unnoticed
 		if isLost && p.age(o) < idleLimit { // it is named then
 			wait = min(wait, max(idleLimit-p.age(o), soon))
 		}
@@ -329,7 +335,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id), cmp.Compare(a.pid, b.pid))
 	})
 	out = append(p.shimFinding(oldest, lostPod, podsLost), p.shimFinding(oldest, unserved, shimStuck)...)
-	out = slices.Concat(out, p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding())
+	out = slices.Concat(out, p.unnoticedFinding(ctx, oldest), p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding())
 	out = append(out, p.leak...)
 	for _, o := range oldest {
 		if len(out) >= maxFindings {
@@ -357,10 +363,7 @@ func (p *pass) workStops() bool {
 
 // chainOf returns the chain that begins with an obligation.
 func (p *pass) chainOf(ctx context.Context, o *obligation) facts.Chain {
-	debt := chain.Debt{
-		Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun,
-		RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-	}
+	debt := p.debtOf(o)
 	switch o.kind {
 	case busyPath:
 		return o.explorer.Busy(ctx, debt, o.name)
@@ -370,6 +373,14 @@ func (p *pass) chainOf(ctx context.Context, o *obligation) facts.Chain {
 		return o.explorer.Gone(ctx, debt, o.name)
 	default:
 		return o.explorer.Owed(ctx, debt)
+	}
+}
+
+// debtOf returns an obligation as the chain has it.
+func (p *pass) debtOf(o *obligation) chain.Debt {
+	return chain.Debt{
+		Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun,
+		RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
 	}
 }
 

@@ -55,6 +55,7 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		Table: table, Shims: family.NewShims(table), SysFS: t.TempDir(), PIDs: func() []int { return []int{10, 0} },
 		Sockets:  func() []string { return []string{socket} },
 		Listed:   func() map[string]*cri.Entry { return nil },
+		ListedAt: func() time.Time { return *now },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
 		Suspects: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
 		Answers: func(context.Context, *cri.Entry) error { return errors.New("not found") },

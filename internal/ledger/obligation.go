@@ -23,15 +23,16 @@ func (id identity) String() string { return fmt.Sprintf("%s %d %d", id.kind, id.
 type kind string
 
 const (
-	unreadBytes kind = "bytes"   // a peer does not read
-	unaccepted  kind = "accept"  // a peer does not accept
-	openPipe    kind = "pipe"    // a stranger keeps a pipe open that the runtime reads
-	killed      kind = "process" // a killed process does not end
-	lostPod     kind = "lost"    // a shim lives whose pod the runtime has ceased to list
-	unserved    kind = "ended"   // the shim has ended of a pod or container that the runtime lists as running
-	busyPath    kind = "busy"    // a path is in use that the runtime is to remove
-	unanswered  kind = "request" // a server does not answer
-	goneServer  kind = "server"  // nobody listens any more where the runtime was connected
+	unreadBytes kind = "bytes"     // a peer does not read
+	unaccepted  kind = "accept"    // a peer does not accept
+	openPipe    kind = "pipe"      // a stranger keeps a pipe open that the runtime reads
+	killed      kind = "process"   // a killed process does not end
+	lostPod     kind = "lost"      // a shim lives whose pod the runtime has ceased to list
+	unserved    kind = "ended"     // the shim has ended of a pod or container that the runtime lists as running
+	unnoticed   kind = "unnoticed" // a process of a shim has ended, and the runtime still lists it as running
+	busyPath    kind = "busy"      // a path is in use that the runtime is to remove
+	unanswered  kind = "request"   // a server does not answer
+	goneServer  kind = "server"    // nobody listens any more where the runtime was connected
 )
 
 // needsNoDebtor reports whether such an obligation may be nobody's that can be named.
@@ -54,5 +55,5 @@ type obligation struct {
 	name      string // of the socket or pipe
 	evidence  string // how the waiter waits
 	explorer  *chain.Explorer
-	lost      facts.Link // the shim of a pod that is lost or not served
+	lost      facts.Link // the shim of a pod that is lost or not served, or what has ended unnoticed
 }

@@ -21,6 +21,7 @@ func (p *pass) processes(ctx context.Context) {
 	p.lost(all)
 	p.killed(all)
 	p.unreaped(all)
+	p.unnoticed(all)
 	p.unreapedTasks(all)
 }
 
@@ -37,7 +38,7 @@ func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Pr
 
 // tableAge is how old the process table may be.
 func (p *pass) tableAge() time.Duration {
-	if p.owes(killed) || p.owes(lostPod) || len(p.dropped) > 0 || p.Suspects() {
+	if p.owes(killed) || p.owes(lostPod) || p.owes(unnoticed) || len(p.dropped) > 0 || p.Suspects() {
 		return owedTableAge
 	}
 	return tableAge

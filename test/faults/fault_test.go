@@ -90,6 +90,8 @@ type bench struct {
 	plegd     *lab.Plegd
 	// victim is the container into which a fault is injected.
 	victim *runtime.Container
+	// logged is a container with a log.
+	logged loggedContainer
 	// dockerd is the Docker daemon, behind cri-dockerd alone.
 	dockerd *runtime.Dockerd
 	// kubelet is whether the fake kubelet is well, pressure the file that plegd reads
