@@ -12,8 +12,8 @@ import (
 )
 
 // Unnoticed returns the chain from a process that does not take note of the end of a container, the first of several writers
-// for which there is one, to the only process that stands still at the other ends of its sockets and FIFOs: what it writes
-// there is not read. It is empty where there is none.
+// for which there is one, to the only process that stands still at the other ends of its sockets and FIFOs, or else does not
+// read there. It is empty where there is none.
 func (e *Explorer) Unnoticed(ctx context.Context, d Debt, writers []int) facts.Chain {
 	for _, pid := range writers {
 		d.Waiter = pid
@@ -24,10 +24,13 @@ func (e *Explorer) Unnoticed(ctx context.Context, d Debt, writers []int) facts.C
 		}
 		f.queues(ctx)
 		f.fifos(ctx)
-		halted := f.halted(ctx)
-		if len(halted) == 1 {
-			c.Links[0].Evidence += "; " + halted[0].evidence
-			e.follow(ctx, &c, halted[0].next)
+		silent := f.halted(ctx)
+		if len(silent) == 0 {
+			silent = f.found // one that merely does not read
+		}
+		if len(silent) == 1 && silent[0].next != 0 {
+			c.Links[0].Evidence += "; " + silent[0].evidence
+			e.follow(ctx, &c, silent[0].next)
 			e.finish(&c)
 			return c
 		}

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +70,43 @@ func TestUnnoticed(t *testing.T) {
 			check.Equal(t, c.Links[1].PID, readers[0], "the culprit")
 			check.Equal(t, c.Links[1].State, facts.LinkStopped, "its state")
 			check.Equal(t, strings.Contains(c.Links[0].Evidence, file), true, "the FIFO is in %q", c.Links[0].Evidence)
+		})
+	}
+}
+
+// TestUnnoticedClient: a client that does not read from its connection is named, although it merely sleeps.
+func TestUnnoticedClient(t *testing.T) {
+	for name, isFull := range map[string]bool{"does not read": true, "has little to read": false} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			must.Do(t, err)
+			defer func() { _ = listener.Close() }()
+			client, err := net.DialTCP("tcp", nil, listener.Addr().(*net.TCPAddr))
+			must.Do(t, err)
+			server, err := listener.AcceptTCP()
+			must.Do(t, err)
+			defer func() { _ = server.Close() }()
+			f, err := client.File()
+			must.Do(t, err)
+			must.Do(t, client.Close())
+			cmd := exec.Command("sleep", "100")
+			cmd.ExtraFiles = []*os.File{f}
+			must.Do(t, cmd.Start())
+			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+			must.Do(t, f.Close())
+			must.Do(t, server.SetWriteDeadline(time.Now().Add(time.Second)))
+			size := 100
+			if isFull {
+				size = 64 << 20
+			}
+			_, _ = server.Write(make([]byte, size)) // until the deadline
+			c := New(proc.NewTable("/proc"), "/sys", nil).Unnoticed(t.Context(), Debt{Evidence: "late"}, []int{os.Getpid()})
+			if !isFull {
+				check.Equal(t, len(c.Links), 0, "the links: %+v", c)
+				return
+			}
+			check.Equal(t, len(c.Links), 2, "the links: %+v", c)
+			check.Equal(t, c.Links[1].PID, cmd.Process.Pid, "the culprit")
 		})
 	}
 }

@@ -55,5 +55,6 @@ type obligation struct {
 	name      string // of the socket or pipe
 	evidence  string // how the waiter waits
 	explorer  *chain.Explorer
+	silent    int        // the process that did not read at the last look what may keep the runtime from taking note of an end
 	lost      facts.Link // the shim of a pod that is lost or not served, or what has ended unnoticed
 }

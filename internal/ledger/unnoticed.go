@@ -116,6 +116,13 @@ func (p *pass) endedOf(shim proc.Process, entries []*cri.Entry, processes []proc
 	}
 }
 
+// isSilent reports whether a process stands still, or did not read at the look before, too.
+func (o *obligation) isSilent(peer *facts.Link) bool {
+	last := o.silent
+	o.silent = peer.PID
+	return peer.State.StandsStill() || last == peer.PID
+}
+
 // unnoticedFinding returns the finding of the oldest end that the runtime has not taken note of for long, by lists of that
 // time; none while it takes note of others: it is merely late.
 func (p *pass) unnoticedFinding(ctx context.Context, oldest []*obligation) []facts.Finding {
@@ -127,19 +134,23 @@ func (p *pass) unnoticedFinding(ctx context.Context, oldest []*obligation) []fac
 		debt.Evidence = "lists what has ended as running: shim " + o.lost.Evidence
 		c := o.explorer.Unnoticed(ctx, debt, slices.Concat(p.pids, []int{o.waiter}))
 		reason := p.reasonOf(o, &c)
-		if reason != "" {
+		if reason == "" {
+			o.silent = 0
+		} else {
 			o.due = p.moment.Add(idleLimit)
+		}
+		if reason != "" && o.isSilent(&c.Links[1]) {
 			c.Links[0].RuntimeID = o.lost.RuntimeID
 			c.Links[0].Pod = o.lost.Pod
 			return []facts.Finding{{Reason: reason, Since: o.begun, Chain: c}}
 		}
 		if p.moment.Before(o.due) {
-			continue // the process reads again or has ended, and the runtime takes note of the end when it tries again
+			continue // a process has not read: it reads again or has ended, and the runtime takes note of the end when it tries again
 		}
 		link := o.lost
 		link.Since = o.begun
 		return []facts.Finding{{Reason: shimStuck, Since: o.begun, Chain: facts.Chain{
-			At: time.Now(), Links: []facts.Link{link}, Unknown: "this does not show why: none of the processes that it writes to stands still, or several do",
+			At: time.Now(), Links: []facts.Link{link}, Unknown: "this does not show why: of the processes that it writes to none is silent, or several are",
 		}}}
 	}
 	return nil

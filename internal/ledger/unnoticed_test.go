@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/check"
@@ -160,4 +161,13 @@ func TestUnnoticedIsLate(t *testing.T) {
 	check.Equal(t, len(l.Pass(t.Context()).Findings), 0, "findings 29 s after it took note of one")
 	now = now.Add(2 * time.Second)
 	check.Equal(t, len(l.Pass(t.Context()).Findings), 1, "findings 31 s after it took note of one")
+}
+
+// TestIsSilent: a peer that merely sleeps counts at the second look, one that stands still at once.
+func TestIsSilent(t *testing.T) {
+	o := &obligation{}
+	check.Equal(t, o.isSilent(&facts.Link{PID: 40, State: facts.LinkAsleep}), false, "one that sleeps")
+	check.Equal(t, o.isSilent(&facts.Link{PID: 41, State: facts.LinkAsleep}), false, "another one that sleeps")
+	check.Equal(t, o.isSilent(&facts.Link{PID: 41, State: facts.LinkAsleep}), true, "the same again")
+	check.Equal(t, o.isSilent(&facts.Link{PID: 42, State: facts.LinkStopped}), true, "a stopped one")
 }
