@@ -462,6 +462,64 @@ func TestStarts(t *testing.T) {
 	}
 }
 
+// TestUnreadySandboxes: starts fail where sandboxes of several pods are listed that were never ready and stay so; not where
+// they are one pod's, have a container, or become ready, nor while another start succeeds.
+func TestUnreadySandboxes(t *testing.T) {
+	sandbox := func(id, pod string, state cri.State) *cri.Entry {
+		return &cri.Entry{ID: id, SandboxID: id, PodUID: pod, Sandbox: true, State: state}
+	}
+	for _, tt := range []struct {
+		name         string
+		isOnePod     bool
+		hasContainer bool
+		turnsReady   bool
+		another      bool
+		want         int
+	}{
+		{name: "of several pods", want: 1},
+		{name: "of one pod", isOnePod: true},
+		{name: "with containers", hasContainer: true},
+		{name: "that are ready in the end", turnsReady: true},
+		{name: "beside one that is ready", another: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := time.Now()
+			listed := map[string]*cri.Entry{}
+			options := optionsOf(t, node(t, nil), &now)
+			options.Listed = func() map[string]*cri.Entry { return listed }
+			l := New(options)
+			l.Pass(t.Context())
+			for i := range failedStarts + 2 {
+				now = now.Add(SuspectInterval)
+				listed = maps.Clone(listed)
+				id := fmt.Sprint("s", i)
+				pod := id
+				if tt.isOnePod {
+					pod = "pod"
+				}
+				listed[id] = sandbox(id, pod, cri.StateExited)
+				if tt.hasContainer {
+					listed["c"+id] = &cri.Entry{ID: "c" + id, SandboxID: id, PodUID: pod, State: cri.StateExited}
+				}
+				if tt.turnsReady && i > 0 {
+					earlier := fmt.Sprint("s", i-1)
+					listed[earlier] = sandbox(earlier, earlier, cri.StateRunning)
+				}
+				if tt.another && i == failedStarts {
+					listed["other"] = sandbox("other", "other", cri.StateRunning)
+				}
+				l.Pass(t.Context())
+			}
+			found := l.Pass(t.Context()).Findings
+			check.Equal(t, len(found), tt.want, "%+v", found)
+			if len(found) > 0 {
+				evidence := found[0].Chain.Culprit().Evidence
+				check.Equal(t, strings.Contains(evidence, "never ready"), true, "%s", evidence)
+			}
+		})
+	}
+}
+
 // TestGoneServer: a server to which the runtime was connected and that has ended is owed, also after a restart of plegd, and
 // not to another runtime.
 func TestGoneServer(t *testing.T) {

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -37,6 +38,8 @@ const (
 	dirsAgain = 10 * time.Minute
 	// namespaces is where containerd and CRI-O keep the network namespaces of pods.
 	namespaces = "/run/netns"
+	// sandboxList stands for a directory where the list shows failed starts.
+	sandboxList = "the list of sandboxes"
 	// clock is the layout of a time of day.
 	clock = "15:04:05 UTC"
 )
@@ -52,6 +55,8 @@ type starts struct {
 	dir     string    // the directory that showed it
 	proven  bool      // a start was watched, and failed
 	notDue  time.Time // until then starts are not watched: they succeed
+	// unready are when pods were first listed with a sandbox that was not ready and had no container, by their UIDs.
+	unready map[string]time.Time
 	memory  memoryLimits
 }
 
@@ -75,15 +80,17 @@ func (p *pass) starts(ctx context.Context) {
 	if listed == nil {
 		listed = p.Listed()
 	}
-	isNew := p.noteWork(listed)
+	previous := p.lastListed
+	p.noteWork(listed)
 	if p.runtime().PID == 0 || listed == nil || p.daemonPID() != 0 {
 		return
 	}
 	p.findStartDirs(ctx, listed)
 	dir, isUnderWay := p.lookAtStarts()
 	switch {
-	case isNew:
+	case slices.ContainsFunc(newIn(listed, previous), hasBegun):
 		s.forget()
+	case s.noteUnready(p.moment, listed, previous):
 	case dir != "" && !isUnderWay:
 		s.count(p.moment, dir)
 	}
@@ -148,6 +155,18 @@ func (s *starts) forget() {
 	s.last = time.Time{}
 	s.proven = false
 	s.memory = memoryLimits{}
+	s.unready = nil
+}
+
+// text describes the failed starts.
+func (s *starts) text() string {
+	since := s.since.UTC().Format(clock)
+	if s.dir == sandboxList {
+		return fmt.Sprintf("sandboxes of at least %d new pods were never ready since %s, and no new one is; this does not show what made them fail",
+			failedStarts, since)
+	}
+	return fmt.Sprintf("at least %d starts failed since %s, each within seconds: its entry in %s came and went, and no new pod or container is listed; this does not show what made them fail",
+		failedStarts, since, s.dir)
 }
 
 // findStartDirs finds the directories of starts: that of network namespaces, and those in the runtime's mounts, for any
@@ -211,24 +230,81 @@ func (p *pass) lookAtStarts() (dir string, isUnderWay bool) {
 	return dir, isUnderWay
 }
 
-// noteWork notes that the lists have changed since the pass before, and reports whether an entry is new.
-func (p *pass) noteWork(listed map[string]*cri.Entry) (isNew bool) {
+// noteWork notes whether the lists have changed since the pass before.
+func (p *pass) noteWork(listed map[string]*cri.Entry) {
 	last := p.lastListed
 	p.lastListed = listed
-	if listed == nil || last == nil {
-		return false
-	}
-	isNew = hasNew(listed, last)
-	if isNew || hasNew(last, listed) {
+	if len(newIn(listed, last)) > 0 || len(newIn(last, listed)) > 0 {
 		p.worked = p.moment
 	}
-	return isNew
 }
 
-// hasNew reports whether an entry is listed that was not before.
-func hasNew(listed, previous map[string]*cri.Entry) bool {
-	for id := range listed {
+// newIn returns the entries that are listed and were not before, none where one of the lists is not known.
+func newIn(listed, previous map[string]*cri.Entry) (out []*cri.Entry) {
+	if listed == nil || previous == nil {
+		return nil
+	}
+	for id, e := range listed {
 		if previous[id] == nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// hasBegun reports whether an entry shows that a start has succeeded. A sandbox that was never ready does not: a runtime
+// keeps one whose network could neither be made nor removed again.
+func hasBegun(e *cri.Entry) bool { return !e.Sandbox || e.State == cri.StateRunning }
+
+// noteUnready notes the pods that are listed for the first time, with a sandbox that is not ready and has no container, and
+// reports whether there is one. Where several stay so, their starts have failed.
+func (s *starts) noteUnready(moment time.Time, listed, previous map[string]*cri.Entry) (isSeen bool) {
+	for _, sandbox := range newIn(listed, previous) {
+		if hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
+			continue
+		}
+		isSeen = true
+		s.last = moment
+		if s.unready == nil {
+			s.unready = map[string]time.Time{}
+		}
+		_, isKnown := s.unready[sandbox.PodUID]
+		if !isKnown {
+			s.unready[sandbox.PodUID] = moment
+		}
+	}
+	maps.DeleteFunc(s.unready, func(_ string, seen time.Time) bool { return moment.Sub(seen) > failedWithin })
+	if len(s.unready) < failedStarts || s.proven {
+		return isSeen
+	}
+	if s.isReadyLater(listed) {
+		s.unready = nil
+		return isSeen
+	}
+	seen := slices.SortedFunc(maps.Values(s.unready), time.Time.Compare)
+	if moment.Sub(seen[failedStarts-1]) >= podRetry {
+		s.proven = true
+		s.dir = sandboxList
+		s.since = seen[0]
+	}
+	return isSeen
+}
+
+// isReadyLater reports whether a pod that was listed with a sandbox that was not ready has one that is.
+func (s *starts) isReadyLater(listed map[string]*cri.Entry) bool {
+	for _, e := range listed {
+		_, wasUnready := s.unready[e.PodUID]
+		if wasUnready && e.Sandbox && hasBegun(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasContainer reports whether a container of a sandbox is listed.
+func hasContainer(listed map[string]*cri.Entry, sandbox string) bool {
+	for _, e := range listed {
+		if !e.Sandbox && e.SandboxID == sandbox {
 			return true
 		}
 	}
@@ -295,8 +371,7 @@ func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	}
 	link := facts.Link{
 		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, State: facts.LinkFailing, Since: s.since,
-		Evidence: fmt.Sprintf("at least %d starts failed since %s, each within seconds: its entry in %s came and went, and no new pod or container is listed; this does not show what made them fail",
-			failedStarts, s.since.UTC().Format(clock), s.dir),
+		Evidence: s.text(),
 	}
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
 	cgroup, isExhausted := p.exhausted(ctx)
