@@ -186,6 +186,17 @@ var podFaults = []fault{
 			b.installPlugin("exit 1")
 		},
 	}, (*bench).startPod, func(*bench) func() { return func() {} }),
+	startsFail(fault{
+		// containerd 1.6 keeps a sandbox whose network can neither be made nor removed again, and lists it.
+		name: "each start fails: the CNI plugin cannot be executed", on: onContainerd, configure: func(b *bench) {
+			namespacesInMemory(b)
+			b.installPlugin("")
+		},
+	}, (*bench).startPod, func(b *bench) func() {
+		plugin := b.file("cni", "slow-cni")
+		b.must(os.Chmod(plugin, 0o644))
+		return func() { b.must(os.Chmod(plugin, 0o755)) }
+	}),
 	podsAtLimit(),
 	podsAtMemoryLimit(),
 	{
