@@ -39,12 +39,12 @@ func Status(c Content) *Document {
 	r := reason(primary.ID)
 	d := &Document{
 		Node: Printable(s.Node), State: facts.State(Printable(string(s.State))), Title: headlines[s.State],
-		Reason: r.ID, Meaning: r.Meaning, Restart: restart(r.Restart), Clock: newClock(s), Version: Printable(s.PlegdVersion), Taken: s.At, Live: true,
+		Reason: r.ID, Meaning: r.Meaning, Restart: restart(restartText(s, r.Restart)), Clock: newClock(s), Version: Printable(s.PlegdVersion), Taken: s.At, Live: true,
 	}
 	steps := withoutNext(s.Steps, s.Next)
 	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(steps), Column: 1}
 	if r.ID != "" {
-		todo.Footnote = "Does restarting the runtime help? " + r.Restart
+		todo.Footnote = "Does restarting the runtime help? " + restartText(s, r.Restart)
 	}
 	if primary.ID != "" {
 		d.Title = Printable(primary.ID)
@@ -72,6 +72,17 @@ func Status(c Content) *Document {
 		Incidents(c.Incidents[:min(len(c.Incidents), maxIncidents)]),
 	)
 	return d
+}
+
+// restartText says whether a restart of the runtime helps. Where the reason's page is not sure, it does not while another
+// process or a mount that stands still is the culprit.
+func restartText(s *facts.Snapshot, page string) string {
+	c := s.Culprit
+	outlives := c != nil && c.Kind != facts.KindRuntime && (c.PID != 0 || c.Kind == facts.KindMount) && c.State.StandsStill()
+	if strings.HasPrefix(page, "Maybe") && outlives && s.ChainEnd == "" {
+		return "No. The culprit outlives it, and a new runtime may wait for it too."
+	}
+	return page
 }
 
 // restart is the first clause after yes, no or maybe.

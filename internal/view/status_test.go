@@ -192,6 +192,30 @@ func TestRestartIsOneLine(t *testing.T) {
 	}
 }
 
+// TestRestartOutlived: a restart that may help by the reason's page does not while another process or a mount is the culprit
+// and stands still.
+func TestRestartOutlived(t *testing.T) {
+	for _, tt := range []struct {
+		culprit *facts.Link
+		end     string
+		want    string
+	}{
+		{culprit: nil, want: "Maybe."},
+		{culprit: &facts.Link{Kind: facts.KindProcess, PID: 7, State: facts.LinkStopped}, want: "No."},
+		{culprit: &facts.Link{Kind: facts.KindMount, Name: "/m", State: facts.LinkFrozen}, want: "No."},
+		{culprit: &facts.Link{Kind: facts.KindProcess, PID: 7, State: facts.LinkAsleep}, want: "Maybe."},
+		{culprit: &facts.Link{Kind: facts.KindRuntime, PID: 7, State: facts.LinkStopped}, want: "Maybe."},
+		{culprit: &facts.Link{Kind: facts.KindCgroup, Name: "/g", State: facts.LinkMemory}, want: "Maybe."},
+		{culprit: &facts.Link{Kind: facts.KindProcess, PID: 7, State: facts.LinkStopped}, end: "it cannot be read", want: "Maybe."},
+	} {
+		s := &facts.Snapshot{Verdict: facts.Verdict{Culprit: tt.culprit, ChainEnd: tt.end}}
+		got := restartText(s, "Maybe. It helps where it hangs.")
+		check.Equal(t, strings.HasPrefix(got, tt.want), true, "%+v: %s", tt.culprit, got)
+	}
+	s := &facts.Snapshot{Verdict: facts.Verdict{Culprit: &facts.Link{Kind: facts.KindProcess, PID: 7, State: facts.LinkStopped}}}
+	check.Equal(t, restartText(s, "Yes. It helps."), "Yes. It helps.", "a page that is sure")
+}
+
 // TestBriefIsHarmless: hostile texts neither command the terminal nor push the verdict off it.
 func TestBriefIsHarmless(t *testing.T) {
 	s, _ := hostile("\x1b]0;owned\a\x1b[2J\r\nHEALTHY\u202e\u0085\xff" + strings.Repeat("x ", 5000))
