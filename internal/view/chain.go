@@ -65,9 +65,10 @@ func culpritTerm(s *facts.Snapshot) Row {
 		return out
 	}
 	l := *s.Culprit
+	isThePods := l.Kind != facts.KindProcess && l.Kind != facts.KindRuntime
 	for _, earlier := range slices.Backward(s.Chain) {
 		named := earlier.Kind == facts.KindContainer || earlier.Kind == facts.KindPod
-		if l.Pod == "" && named && earlier.Name != l.Name {
+		if l.Pod == "" && isThePods && named && earlier.Name != l.Name {
 			l.Pod = earlier.Name
 		}
 	}

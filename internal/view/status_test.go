@@ -264,3 +264,15 @@ func TestParts(t *testing.T) {
 		}
 	}
 }
+
+// TestCulpritsPod: the pod of the call is that of a shim at the end of its chain, not of any other process there.
+func TestCulpritsPod(t *testing.T) {
+	for kind, want := range map[facts.LinkKind]bool{facts.KindShim: true, facts.KindProcess: false} {
+		s := &facts.Snapshot{Verdict: facts.Verdict{
+			Culprit: &facts.Link{Kind: kind, Name: "x", PID: 7, State: facts.LinkStopped},
+			Chain:   []facts.Link{{Kind: facts.KindContainer, Name: "shop/cart/app"}},
+		}}
+		got := culpritTerm(s).Text
+		check.Equal(t, strings.Contains(got, "shop/cart"), want, "%s: %s", kind, got)
+	}
+}
