@@ -36,6 +36,24 @@ func (p *pass) exhausted(ctx context.Context) (link facts.Link, ok bool) {
 	return facts.Link{}, false
 }
 
+// readOnlyCgroups returns a hierarchy of cgroups that the runtime has mounted read-only, so that no container can be started;
+// nil for none.
+func (p *pass) readOnlyCgroups(ctx context.Context) *facts.Link {
+	mounts, err := p.Table.Mounts(ctx, p.started.runtime.PID)
+	p.unread.Add(mountTable, err)
+	for _, m := range mounts {
+		seen, _ := proc.MountOf(mounts, m.Point) // another one may cover it
+		isHierarchy := m.Type == "cgroup" || m.Type == "cgroup2"
+		if isHierarchy && seen.ID == m.ID && slices.Contains(strings.Split(m.Options, ","), "ro") {
+			return &facts.Link{
+				Kind: facts.KindMount, Name: m.Point, State: facts.LinkFailing, Fingerprint: facts.FingerprintWord(m.Type),
+				Evidence: fmt.Sprintf("%s on %s is mounted read-only", m.Type, m.Point),
+			}
+		}
+	}
+	return nil
+}
+
 // levels are cgroups of processes: which of them a new pod shares is found by the pods that are there.
 type levels struct {
 	tree     proc.CgroupTree

@@ -105,3 +105,27 @@ func TestExhausted(t *testing.T) {
 		})
 	}
 }
+
+// TestReadOnlyCgroups: a hierarchy of cgroups that the runtime sees read-only is named, not the directory of the hierarchies,
+// nor one that another mount covers.
+func TestReadOnlyCgroups(t *testing.T) {
+	const root = "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:2 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n"
+	for _, tt := range []struct{ name, mounts, want string }{
+		{"writable", "3 2 0:3 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", ""},
+		{"the mount is read-only", "3 2 0:3 / /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n", "/sys/fs/cgroup/pids"},
+		{"v2", "3 2 0:3 / /sys/fs/cgroup/unified ro - cgroup2 cgroup2 rw\n", "/sys/fs/cgroup/unified"},
+		{"covered", "3 2 0:3 / /sys/fs/cgroup/pids ro - cgroup cgroup rw,pids\n4 3 0:3 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n", ""},
+	} {
+		place := node(t, nil)
+		evidencetest.WriteTree(t, place, map[string]string{"10/mountinfo": root + tt.mounts})
+		now := time.Now()
+		p := &pass{Ledger: New(optionsOf(t, place, &now))}
+		p.started.runtime.PID = 10
+		link := p.readOnlyCgroups(t.Context())
+		if tt.want == "" {
+			check.Equal(t, link, nil, "%s", tt.name)
+			continue
+		}
+		check.Equal(t, link != nil && link.Name == tt.want, true, "%s: %+v", tt.name, link)
+	}
+}

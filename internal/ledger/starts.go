@@ -361,8 +361,8 @@ func (d *startDir) look(root string) (change, error) {
 	return otherChange, nil
 }
 
-// startsFinding returns the finding that starts fail, none while they do not. It ends in a cgroup that is at a limit, or in
-// a program that cannot be started.
+// startsFinding returns the finding that starts fail, none while they do not. It ends in a cgroup that is at a limit, in
+// cgroups that are mounted read-only, or in a program that cannot be started.
 func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	s := &p.started
 	runtime, err := p.Table.Alive(s.runtime.PID)
@@ -377,6 +377,11 @@ func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	cgroup, isExhausted := p.exhausted(ctx)
 	if isExhausted {
 		c.Links = append(c.Links, cgroup)
+		return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
+	}
+	mount := p.readOnlyCgroups(ctx)
+	if mount != nil {
+		c.Links = append(c.Links, *mount)
 		return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
 	}
 	broken, changed := p.programs(ctx)
