@@ -77,7 +77,7 @@ func mountStateStep(mount *facts.Link) string {
 	case facts.LinkBusy:
 		return fmt.Sprintf("Unmount what should not be there: `umount %s` (%s).", mount.Name, mount.Evidence)
 	case facts.LinkFailing:
-		return fmt.Sprintf("Free space or inodes on the file system of %s, but not through the runtime, or repair it if read-only (%s). No restart of the runtime is needed.", mount.Name, mount.Evidence)
+		return fmt.Sprintf("Make %s writable again (%s): free space or inodes, but not through the runtime, repair its file system, or mount it read-write. No restart of the runtime is needed.", mount.Name, mount.Evidence)
 	case facts.LinkEnded:
 		return fmt.Sprintf("Unmount it, `umount %s`, and mount it again, as by a restart of its CSI driver or FUSE daemon, not of the runtime: %s.", mount.Name, mount.Evidence)
 	}

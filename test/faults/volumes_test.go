@@ -45,7 +45,7 @@ var volumeFaults = []fault{
 		},
 		evidence: constant("of 4096 inodes free"),
 		culprit:  func(b *bench) facts.Link { return facts.Link{Kind: facts.KindMount, Name: b.disk.Path()} },
-		next:     func(b *bench) string { return "Free space or inodes on the file system of " + b.disk.Path() },
+		next:     func(b *bench) string { return "Make " + b.disk.Path() + " writable again" },
 	},
 	{
 		// Without the kubelet's metrics it is seen within a minute.
