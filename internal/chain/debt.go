@@ -13,6 +13,8 @@ type Debt struct {
 	Waiter, Debtor int       // processes
 	Evidence       string    // how the first waits for the second
 	Begun          time.Time // when it was first seen
+	// IsHelper is set where the debtor is a child that may run for long, and counts as a helper.
+	IsHelper bool
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.
@@ -67,6 +69,9 @@ func (e *Explorer) begin(ctx context.Context, d Debt, state facts.LinkState) fac
 	e.symptom = Symptom{
 		Symptom:    facts.Symptom{Process: d.Waiter, Since: d.Begun},
 		RuntimePID: d.RuntimePID, DaemonPID: d.DaemonPID, Pod: d.Pod,
+	}
+	if d.IsHelper {
+		e.symptom.Helper = d.Debtor
 	}
 	c := facts.Chain{At: time.Now()}
 	waiter, err := proc.ReadStat(e.procfs, d.Waiter)

@@ -28,6 +28,8 @@ type Symptom struct {
 	Targets func() []*cri.Entry
 	// RuntimePID is the runtime's process, DaemonPID dockerd's behind it; 0 while unknown.
 	RuntimePID, DaemonPID int
+	// Helper is a child of the runtime's that may run for long, and counts as a helper; 0 for none.
+	Helper int
 	// Locked may poll for its Lock, unseen in /proc/locks, or have used up its descriptors; nil for none.
 	Locked *facts.Process
 	// Pod returns the namespace and name of the pod of an id, "" where it is not known.

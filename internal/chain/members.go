@@ -49,7 +49,7 @@ func (e *Explorer) isHelper(ctx context.Context, p proc.Process) bool {
 		parent := all.ByPID[pid]
 		if pid == e.runtime() || pid == e.symptom.RuntimePID || e.isShim(ctx, parent) {
 			answer := e.members.Helper(ctx, p, top, parent)
-			return answer.Proven() || answer.Lasts && proc.ThreadState(top.State) == "T"
+			return answer.Proven() || answer.Lasts && (top.PID == e.symptom.Helper || proc.ThreadState(top.State) == "T")
 		}
 		top = parent
 	}

@@ -129,6 +129,33 @@ func (m *Members) Helper(ctx context.Context, p, top, owner proc.Process) Answer
 	return answer
 }
 
+// Worker answers whether a child that may run for long works for its owner alone, as a decompressor does: it keeps a pipe
+// open that the owner reads, and is in its network namespace. One that forwards connections, or runs a command in a
+// container, waits for others by design.
+func (m *Members) Worker(ctx context.Context, p, owner proc.Process) Answer {
+	question := claim{process: p.ID(), comm: p.Comm, role: "worker", owner: owner.PID}
+	answer, found := m.answers[question]
+	if found {
+		return answer
+	}
+	if !m.Helper(ctx, p, p, owner).Lasts || IsOCI(p) {
+		return refused("%q is no child that may run for long", p.Comm)
+	}
+	shares, err := proc.SharesNamespace(m.table.ProcFS, p.PID, owner.PID, "net")
+	switch {
+	case err != nil:
+		return unproved(err)
+	case shares:
+		answer = m.keepsPipe(p.PID, owner.PID)
+	default:
+		answer = refused("it is in another network namespace than its parent")
+	}
+	if answer.Err == nil {
+		m.keep(question, answer)
+	}
+	return answer
+}
+
 // hasOwnMounts reports whether a process is known to be in another mount namespace than its owner. So are
 // the processes of containers, of which there are many: nothing else is read of these.
 func (m *Members) hasOwnMounts(pid, owner int) bool {

@@ -226,7 +226,7 @@ func (p *pass) next() time.Duration {
 // of a pass, as often on a busy node, does not count.
 func (l *Ledger) isUrgent() bool {
 	for _, o := range l.owed {
-		if o.waiter != 0 && !o.isClients && (o.debtor != 0 || o.kind == unanswered) {
+		if o.waiter != 0 && !o.isClients && o.kind != resting && (o.debtor != 0 || o.kind == unanswered) {
 			return true
 		}
 	}
@@ -401,6 +401,10 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 	debtor := &c.Links[1]
 	isHeld := debtor.State.StandsStill()
 	switch {
+	case o.kind == resting && p.isStoppedBehind(c):
+		return helperStuck
+	case o.kind == resting:
+		return ""
 	case o.kind == killed:
 		return shimStuck
 	case o.kind == busyPath:

@@ -32,6 +32,7 @@ const (
 	unnoticed   kind = "unnoticed" // a process of a shim has ended, and the runtime still lists it as running
 	busyPath    kind = "busy"      // a path is in use that the runtime is to remove
 	unanswered  kind = "request"   // a server does not answer
+	resting     kind = "child"     // a child that may run for long has ceased to run
 	goneServer  kind = "server"    // nobody listens any more where the runtime was connected
 )
 

@@ -23,6 +23,7 @@ func (p *pass) processes(ctx context.Context) {
 	p.unreaped(all)
 	p.unnoticed(all)
 	p.unreapedTasks(all)
+	p.resting(ctx, all)
 }
 
 // shimsIn returns the shims and conmons of the runtime by their pids.
@@ -38,7 +39,7 @@ func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Pr
 
 // tableAge is how old the process table may be.
 func (p *pass) tableAge() time.Duration {
-	if p.owes(killed) || p.owes(lostPod) || p.owes(unnoticed) || len(p.dropped) > 0 || p.Suspects() {
+	if p.owes(killed) || p.owes(lostPod) || p.owes(unnoticed) || p.owes(resting) || len(p.dropped) > 0 || p.Suspects() {
 		return owedTableAge
 	}
 	return tableAge
