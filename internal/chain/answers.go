@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
@@ -88,10 +89,68 @@ func (f *waiting) serversOfStarts(ctx context.Context) {
 	}
 }
 
-// isHeldUp reports whether a process stands still, or waits for the same lock or file system at two times.
+// isHeldUp reports whether a process stands still, or waits for the same lock, file system or answer to a connection at two
+// times.
 func (f *waiting) isHeldUp(ctx context.Context, p proc.Process) bool {
+	f.peeks = true
+	defer func() { f.peeks = false }()
 	first := f.waitOf(ctx, p)
-	return first.state.StandsStill() && f.waitOf(ctx, p).evidence == first.evidence
+	return (first.connects || first.state.StandsStill()) && f.waitOf(ctx, p).evidence == first.evidence
+}
+
+// serversLimit limits the time for the servers of one process.
+const serversLimit = 2 * time.Second
+
+// heldUpServer is the wait of a process for the only one of its few servers that is held up itself; ok is false where none
+// or several are: a connection may be idle.
+func (f *waiting) heldUpServer(ctx context.Context) (out wait, ok bool) {
+	if f.peeks || f.isRuntime() {
+		return wait{}, false
+	}
+	limited, cancel := context.WithTimeout(ctx, serversLimit)
+	defer cancel()
+	servers := f.serversOf(limited)
+	if len(servers) > maxServers {
+		return wait{}, false
+	}
+	all := f.processes(limited)
+	held := 0
+	for pid, name := range servers {
+		if f.isHeldUp(limited, all.ByPID[pid]) {
+			held++
+			evidence := "waits for nothing else, and has a connection to socket " + name + ", whose server is held up"
+			out = wait{state: facts.LinkPeer, next: pid, evidence: evidence}
+		}
+	}
+	return out, held == 1 && limited.Err() == nil
+}
+
+// serversOf returns the names of the sockets to which the process is connected, by the process that alone has the other end;
+// none where not all that may have it can be read.
+func (f *waiting) serversOf(ctx context.Context) map[int]string {
+	f.locate(ctx)
+	names, _ := f.requests()
+	if len(names) == 0 {
+		return nil
+	}
+	holders := map[string][]int{}
+	_, err := proc.Holders(ctx, f.procfs, func(pid, _ int, leads string) bool {
+		if names[leads] != "" && !slices.Contains(holders[leads], pid) {
+			holders[leads] = append(holders[leads], pid)
+		}
+		return false
+	})
+	if err != nil {
+		return nil
+	}
+	servers := map[int]string{}
+	for _, leads := range slices.Sorted(maps.Keys(holders)) {
+		named := f.holdersToName(ctx, holders[leads])
+		if len(named) == 1 && named[0] != f.symptom.RuntimePID && named[0] != f.symptom.DaemonPID {
+			servers[named[0]] = names[leads]
+		}
+	}
+	return servers
 }
 
 // maxIdle is how many connections to one server a client of Go's net/http keeps without a request
@@ -132,7 +191,9 @@ func (f *waiting) requests() (names map[string]string, isNew map[string]bool) {
 	names = map[string]string{}
 	isNew = map[string]bool{}
 	for inode, c := range f.last.sockets {
-		lasts := c.peer != 0 && f.first.sockets[inode].peer == c.peer
+		first := f.first.sockets[inode]
+		isSame := first.peer == c.peer || c.ends.local.IsValid() // its other end may have been found since
+		lasts := c.peer != 0 && isSame && first.ends == c.ends
 		isClient := !c.server && !c.remote && c.name != "" && !proc.IsLogSocket(c.name)
 		if lasts && isClient {
 			names[socketLink(c.peer)] = c.name

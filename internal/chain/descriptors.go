@@ -230,14 +230,25 @@ func (f *waiting) connectWait(ctx context.Context, t thread) {
 	inode, _ := proc.SocketInode(f.fd(t.call.FD()))
 	c, internet := f.last.sockets[inode]
 	text := fmt.Sprintf("thread %d connects to ", t.PID)
-	switch {
-	case !internet:
+	if !internet {
 		f.acceptWait(ctx, text+"a full queue", 0)
+		return
+	}
+	f.notAnswered(ctx, c, text)
+}
+
+// notAnswered adds what does not answer a TCP connection.
+func (f *waiting) notAnswered(ctx context.Context, c connection, text string) {
+	known := len(f.found)
+	switch {
 	case c.remote:
 		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name, link: serverElsewhere(c.name, "it does not answer, and is "+f.elsewhere(c))})
 	case c.listener != 0:
 		f.peerWait(ctx, c.listener, c.text(), text+c.name+", where it is not accepted")
 	default:
 		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", where nothing accepts it"})
+	}
+	for i := known; i < len(f.found); i++ {
+		f.found[i].connects = true
 	}
 }

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -149,4 +150,96 @@ func TestAcceptWait(t *testing.T) {
 			t.Errorf("named without proof: %+v", w)
 		}
 	}
+}
+
+// TestPendingConnect: a process that sleeps waits for the address which has not answered its connection at both looks; the
+// runtime does not.
+func TestPendingConnect(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state   string
+		runtime bool
+		since   bool // only at the second look
+		want    string
+	}{
+		"a process":           {state: "02", want: "10.96.0.1:8080"},
+		"one that has begun":  {state: "02", since: true},
+		"an answered connect": {state: "01"},
+		"the runtime":         {state: "02", runtime: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := procTree(t, map[int]byte{10: 'S'})
+			connected(t, root, 10, 24, socketLine("0A00000A:C004", "0100600A:1F90", tt.state, 0, 24))
+			e := New(proc.NewTable(root), root, nil)
+			if tt.runtime {
+				e.symptom.RuntimePID = 10
+			}
+			f, ok := e.look(t.Context(), 10)
+			must.Equal(t, ok, true, "look")
+			if tt.since {
+				f.first.sockets = nil
+			}
+			got := f.result(t.Context())
+			check.Equal(t, got.link.Name, tt.want, "%+v", got)
+			check.Equal(t, got.connects, tt.want != "", "%+v", got)
+		})
+	}
+}
+
+// TestHeldUpServer: of the servers to which a process that sleeps is connected, the only one that is held up is what it waits for.
+func TestHeldUpServer(t *testing.T) {
+	const client, first, second, elsewhere = "0A00000A:C004", "0A00000A:1F90", "0A00000A:1F91", "0100600A:1F90"
+	for name, tt := range map[string]struct {
+		states   [2]byte
+		connects bool   // the second server
+		service  string // the address of the first one that the client knows, if it is another one
+		runtime  int
+		want     []string
+	}{
+		"behind a service's address":  {states: [2]byte{'T', 'S'}, service: elsewhere, want: []string{"10", "11"}},
+		"one that is stopped":         {states: [2]byte{'T', 'S'}, want: []string{"10", "11"}},
+		"one that connects elsewhere": {states: [2]byte{'S', 'S'}, connects: true, want: []string{"10", "12", "10.96.0.1:8080"}},
+		"both are held up":            {states: [2]byte{'T', 'S'}, connects: true, want: []string{"10"}},
+		"both sleep":                  {states: [2]byte{'S', 'S'}, want: []string{"10"}},
+		"the client is the runtime":   {states: [2]byte{'T', 'S'}, runtime: 10, want: []string{"10"}},
+		"the server is the runtime":   {states: [2]byte{'T', 'S'}, runtime: 11, want: []string{"10"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := procTree(t, map[int]byte{10: 'S', 11: tt.states[0], 12: tt.states[1]})
+			lines := socketLine(client, cmp.Or(tt.service, first), "01", 0, 24) + socketLine(first, client, "01", 0, 34) +
+				socketLine("0A00000A:C006", second, "01", 0, 25) + socketLine(second, "0A00000A:C006", "01", 0, 35)
+			if tt.connects {
+				lines += socketLine("0A00000A:C005", elsewhere, "02", 0, 36)
+			}
+			for inode, pid := range map[int]int{24: 10, 25: 10, 34: 11, 35: 12, 36: 12} {
+				connected(t, root, pid, inode, lines)
+			}
+			e := New(proc.NewTable(root), root, nil)
+			e.symptom.RuntimePID = tt.runtime
+			c := e.Process(t.Context(), 10)
+			var got []string
+			for _, l := range c.Links {
+				if l.PID == 0 {
+					got = append(got, l.Name)
+					continue
+				}
+				got = append(got, fmt.Sprint(l.PID))
+			}
+			check.Equal(t, fmt.Sprint(got), fmt.Sprint(tt.want), "%+v", c)
+		})
+	}
+}
+
+// connected adds a descriptor of a socket to a process, and the sockets of its network namespace.
+func connected(t *testing.T, root string, pid, inode int, lines string) {
+	t.Helper()
+	dir := filepath.Join(root, fmt.Sprint(pid))
+	evidencetest.WriteTree(t, dir, map[string]string{
+		"net/tcp": socketLines + lines, "net/tcp6": socketLines, "net/udp": socketLines, "net/udp6": socketLines,
+		"net/fib_trie": "|-- 10.0.0.10\n/32 host LOCAL\n",
+	})
+	must.Do(t, os.Symlink(fmt.Sprintf("socket:[%d]", inode), filepath.Join(dir, "fd", fmt.Sprint(inode))))
+	must.Do(t, os.MkdirAll(dir+"/ns", 0o755))
+	_ = os.Symlink("net:[1]", dir+"/ns/net") // it may be there
 }

@@ -134,6 +134,17 @@ func (f *waiting) queues(ctx context.Context) {
 	}
 }
 
+// connects adds what has not answered the TCP connections of a process at both looks: its threads may wait in epoll(7).
+func (f *waiting) connects(ctx context.Context) {
+	for _, inode := range slices.Sorted(maps.Keys(f.last.sockets)) {
+		first := f.first.sockets[inode]
+		if first.syn && f.last.sockets[inode].syn && first.ends == f.last.sockets[inode].ends {
+			f.locate(ctx)
+			f.notAnswered(ctx, f.last.sockets[inode], "connects to ")
+		}
+	}
+}
+
 func socketLink(inode uint32) string { return fmt.Sprintf("socket:[%d]", inode) }
 
 // peerWait adds the process that has a socket, unless it is the same.

@@ -82,6 +82,9 @@ func (f *waiting) result(ctx context.Context) wait {
 	if len(f.found) == 0 {
 		f.found = f.blocked
 	}
+	if len(f.found) == 0 && !f.isRunnable() && !f.isRuntime() && f.share() < busyShare {
+		f.connects(ctx)
+	}
 	if len(f.found) == 0 && !f.isRunnable() {
 		f.answers(ctx)
 	}
@@ -300,7 +303,7 @@ func (f *waiting) alone(ctx context.Context) wait {
 		return out
 	}
 	passed := f.last.time.Sub(f.first.time)
-	share := float64(f.ran()) / float64(passed)
+	share := f.share()
 	switch {
 	case slices.ContainsFunc(f.unmoved(), func(t thread) bool { return t.State == 'R' }):
 		return wait{state: facts.LinkStarved, evidence: fmt.Sprintf(
@@ -308,6 +311,11 @@ func (f *waiting) alone(ctx context.Context) wait {
 			passed.Round(100*time.Millisecond))}
 	case share >= busyShare || f.isRunnable():
 		return wait{state: facts.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
+	}
+	if out, ok := f.heldUpServer(ctx); ok {
+		return out
+	}
+	switch {
 	case f.unread != "":
 		return wait{state: facts.LinkUnread, evidence: f.unread + "; " + f.asleepText()}
 	case f.unseen != "":
@@ -317,6 +325,14 @@ func (f *waiting) alone(ctx context.Context) wait {
 		return unclear(strings.Join(f.doubts, "; "), "whether that is an idle wait of process %d cannot be seen", f.pid)
 	}
 	return wait{state: facts.LinkAsleep, evidence: f.asleepText()}
+}
+
+// share is how much of a CPU the process has used between the looks.
+func (f *waiting) share() float64 { return float64(f.ran()) / float64(f.last.time.Sub(f.first.time)) }
+
+// isRuntime reports whether the process is the runtime, or the daemon behind it.
+func (f *waiting) isRuntime() bool {
+	return f.pid == f.symptom.RuntimePID || f.pid == f.symptom.DaemonPID
 }
 
 // isRunnable reports whether the first thread waits for nothing but a CPU.

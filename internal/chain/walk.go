@@ -49,6 +49,8 @@ type Explorer struct {
 	begins bounded.Since[string]
 	// quotas are what the CPU quotas did when they were last read, by cgroups.
 	quotas map[string]quota
+	// peeks is whether it looks at a process that may be a link, and not at those for which that one waits in turn.
+	peeks bool
 }
 
 // New returns an explorer of the processes of a table, which knows the arguments of those
@@ -77,6 +79,7 @@ type wait struct {
 	link     facts.Link // a mount, a cgroup or a kernel function on the way
 	next     int        // the process that it waits for, 0 for none
 	unknown  string     // why nothing more is known
+	connects bool       // it is for the answer to a TCP connection
 }
 
 // follow appends the links from a process on.
