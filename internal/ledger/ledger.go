@@ -379,7 +379,7 @@ func (p *pass) chainOf(ctx context.Context, o *obligation) facts.Chain {
 // debtOf returns an obligation as the chain has it.
 func (p *pass) debtOf(o *obligation) chain.Debt {
 	return chain.Debt{
-		Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun,
+		Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun, IsHelper: o.kind == resting,
 		RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
 	}
 }
