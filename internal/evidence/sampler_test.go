@@ -179,16 +179,15 @@ func TestSourceHangs(t *testing.T) {
 func TestSourceDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
-			calls atomic.Int64
-			again atomic.Bool
+			calls, other atomic.Int64
+			again        atomic.Bool
 		)
 		w := NewWatch(Spec[int]{Name: "test", Store: func(*facts.Evidence, *int) {}, Every: 2, Calm: 5, Timeout: testTimeout, Resample: func(*int) bool { return again.Load() }, Gather: func(context.Context) (*int, error) {
 			v := int(calls.Add(1))
 			return &v, nil
 		}})
-		other := 0
 		beside := NewWatch(Spec[int]{Name: "beside", Every: 1, Timeout: testTimeout, Gather: func(context.Context) (*int, error) {
-			other++
+			other.Add(1)
 			return nil, ErrNoData
 		}})
 		s, stop := runSampler(t, func() {}, w, beside)
@@ -196,13 +195,13 @@ func TestSourceDue(t *testing.T) {
 		expect := func(what string, ticks, n int) {
 			t.Helper()
 			calls.Store(0)
-			other = 0
+			other.Store(0)
 			later(time.Duration(ticks) * tick)
 			if int(calls.Load()) != n {
 				t.Errorf("%s: %d samples in %d ticks, want %d", what, calls.Load(), ticks, n)
 			}
-			if other > ticks+1 { // an alert has one at once
-				t.Errorf("%s: %d samples of the source beside it in %d ticks", what, other, ticks)
+			if other.Load() > int64(ticks)+1 { // an alert has one at once
+				t.Errorf("%s: %d samples of the source beside it in %d ticks", what, other.Load(), ticks)
 			}
 		}
 		expect("steady", 20, 4)

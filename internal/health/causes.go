@@ -97,9 +97,12 @@ func (s *signals) provenByChain() string {
 // Proof returns what the chain of a call proves by a verdict, as a finding that may outlive the call: the chain from the first
 // process on. ok is false where it proves nothing, or its culprit may get on by itself.
 func Proof(v *facts.Verdict) (out facts.Finding, ok bool) {
+	if len(v.Active) == 0 || v.Active[0].Held || v.Culprit == nil || !slices.Contains(provenByChain, v.Reason) {
+		return out, false
+	}
 	c := facts.Chain{Links: v.Chain}
 	first := slices.IndexFunc(v.Chain, func(l facts.Link) bool { return l.PID != 0 })
-	if first < 0 || c.First().Kind != facts.KindCall || v.Active[0].Held || !slices.Contains(provenByChain, v.Reason) {
+	if first < 0 || c.First().Kind != facts.KindCall {
 		return out, false
 	}
 	state := v.Culprit.State

@@ -205,6 +205,12 @@ func TestCauseOutlivesItsCall(t *testing.T) {
 	if ok || !held.Active[0].Held || held.Culprit == nil || held.Next != hanging.Next {
 		t.Errorf("the reason is held without its cause: %+v", held)
 	}
+	for _, none := range []facts.Verdict{
+		{Chain: hanging.Chain, Culprit: hanging.Culprit}, {Reason: hanging.Reason, Chain: hanging.Chain, Active: hanging.Active},
+	} {
+		_, ok = Proof(&none)
+		check.Equal(t, ok, false, "a chain without a reason or a culprit: %+v", none)
+	}
 	finding.Chain.At = t0
 	for name, f := range map[string]facts.Facts{"answered": healthyFacts(t0), "the next call hangs": hangingList()} {
 		f.Evidence.Findings = []facts.Finding{finding}
