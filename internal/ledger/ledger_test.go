@@ -465,13 +465,16 @@ func TestStarts(t *testing.T) {
 // TestUnreadySandboxes: starts fail where sandboxes of several pods are listed that were never ready and stay so; not where
 // they are one pod's, have a container, or become ready, nor while another start succeeds.
 func TestUnreadySandboxes(t *testing.T) {
+	now := time.Now()
+	age := time.Duration(0)
 	sandbox := func(id, pod string, state cri.State) *cri.Entry {
-		return &cri.Entry{ID: id, SandboxID: id, PodUID: pod, Sandbox: true, State: state}
+		return &cri.Entry{ID: id, SandboxID: id, PodUID: pod, Sandbox: true, State: state, CreatedAt: now.Add(-age).UnixNano()}
 	}
 	for _, tt := range []struct {
 		name         string
 		isOnePod     bool
 		hasContainer bool
+		isOld        bool
 		turnsReady   bool
 		another      bool
 		want         int
@@ -479,11 +482,15 @@ func TestUnreadySandboxes(t *testing.T) {
 		{name: "of several pods", want: 1},
 		{name: "of one pod", isOnePod: true},
 		{name: "with containers", hasContainer: true},
+		{name: "of before", isOld: true},
 		{name: "that are ready in the end", turnsReady: true},
 		{name: "beside one that is ready", another: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			now := time.Now()
+			age = 0
+			if tt.isOld {
+				age = time.Hour
+			}
 			listed := map[string]*cri.Entry{}
 			options := optionsOf(t, node(t, nil), &now)
 			options.Listed = func() map[string]*cri.Entry { return listed }

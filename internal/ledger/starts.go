@@ -260,7 +260,8 @@ func hasBegun(e *cri.Entry) bool { return !e.Sandbox || e.State == cri.StateRunn
 // reports whether there is one. Where several stay so, their starts have failed.
 func (s *starts) noteUnready(moment time.Time, listed, previous map[string]*cri.Entry) (isSeen bool) {
 	for _, sandbox := range newIn(listed, previous) {
-		if hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
+		isOld := moment.Sub(time.Unix(0, sandbox.CreatedAt)) > failedWithin // as those that a runtime lists after a reboot
+		if isOld || hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
 			continue
 		}
 		isSeen = true

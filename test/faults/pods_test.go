@@ -488,10 +488,10 @@ var podFaults = []fault{
 		limit: 30 * time.Second, fresh: true, options: runtime.ContainerdOptions{LogReader: true},
 		make: func(b *bench) func() {
 			cont := runtime.StopProcess(b.t, b.LogReader())
-			wait := inBackground(func() { // until the pipe is full
-				for range 300 {
+			wait := inBackground(func() { // until the pipe is full, by errors that the runtime logs
+				for range 1000 {
 					ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-					err := b.cri.RunPodInNetwork(ctx)
+					err := b.cri.PullImage(ctx, "127.0.0.1:1/none:1")
 					cancel()
 					if status.Code(err) == codes.DeadlineExceeded {
 						return
