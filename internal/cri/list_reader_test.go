@@ -285,6 +285,21 @@ func TestTakeDropped(t *testing.T) {
 	}
 }
 
+// TestHasBegun: a container that is known has begun, and a sandbox while it is ready, by an answer.
+func TestHasBegun(t *testing.T) {
+	rt := serve(t, fakeruntime.Options{})
+	rt.FillPods(1, 1)
+	c, _ := clientOf(t, rt, Options{})
+	containers, err := c.ListContainers(t.Context())
+	must.Do(t, err)
+	sandbox := &Entry{ID: containers[0].SandboxID, Sandbox: true}
+	must.Equal(t, c.HasBegun(t.Context(), containers[0]), true, "a container")
+	must.Equal(t, c.HasBegun(t.Context(), sandbox), true, "a sandbox")
+	rt.StopSandbox(sandbox.ID)
+	must.Equal(t, c.HasBegun(t.Context(), sandbox), false, "a sandbox that is not ready")
+	must.Equal(t, c.HasBegun(t.Context(), &Entry{ID: "none"}), false, "a container that nobody knows")
+}
+
 // TestArriving: a large list is seen to come in; small answers are not, and hundreds about
 // single containers, which are asked for while a list hangs, do not look like a list.
 func TestArriving(t *testing.T) {

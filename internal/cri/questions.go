@@ -109,12 +109,25 @@ func (c *Client) Answers(ctx context.Context, e *Entry) error {
 	return c.session.Load().status(ctx, e, nil)
 }
 
+// HasBegun asks like Answers, and reports whether a sandbox is ready, or a container is known: a runtime may know a sandbox
+// while it still makes it. It is false without an answer.
+func (c *Client) HasBegun(ctx context.Context, e *Entry) bool {
+	var sandbox runtimeapi.PodSandboxStatusResponse
+	err := c.session.Load().statusOf(ctx, e, nil, &sandbox)
+	return err == nil && (!e.Sandbox || sandbox.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY)
+}
+
 func (s *session) status(ctx context.Context, e *Entry, t *tracker) error {
+	return s.statusOf(ctx, e, t, &runtimeapi.PodSandboxStatusResponse{})
+}
+
+// statusOf asks for a container, or for a sandbox, whose answer it fills in.
+func (s *session) statusOf(ctx context.Context, e *Entry, t *tracker, sandbox *runtimeapi.PodSandboxStatusResponse) error {
 	var container runtimeapi.ContainerStatusResponse
 	a := checked(&container)
 	var req proto.Message = &runtimeapi.ContainerStatusRequest{ContainerId: e.ID}
 	if e.Sandbox {
-		a = checked(&runtimeapi.PodSandboxStatusResponse{})
+		a = checked(sandbox)
 		req = &runtimeapi.PodSandboxStatusRequest{PodSandboxId: e.ID}
 	}
 	err := s.call(ctx, e.Operation(), req, a, t)

@@ -77,8 +77,8 @@ type Options struct {
 	ListedAt func() time.Time
 	// TakeDropped returns the entries, since the last call, that were running in one list and not in the next one.
 	TakeDropped func() []*cri.Entry
-	// Answers asks the runtime for a sandbox or container.
-	Answers func(context.Context, *cri.Entry) error
+	// HasBegun asks the runtime for a sandbox or container, and reports whether it is ready or known.
+	HasBegun func(context.Context, *cri.Entry) bool
 	// FailedStarts returns the containers that the runtime could not start since it last started one, the oldest first.
 	FailedStarts func() []cri.FailedStart
 	// CreatesFail reports whether the kubelet's calls that create containers fail.

@@ -3,7 +3,6 @@ package ledger
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -58,9 +57,9 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		ListedAt: func() time.Time { return *now },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
 		Suspects: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
-		Answers: func(context.Context, *cri.Entry) error { return errors.New("not found") },
-		Clock:   func() time.Time { return *now },
-		Sleep:   func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil },
+		HasBegun: func(context.Context, *cri.Entry) bool { return false },
+		Clock:    func() time.Time { return *now },
+		Sleep:    func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil },
 	}
 }
 
@@ -408,12 +407,7 @@ func TestStarts(t *testing.T) {
 				}
 				return true
 			}
-			options.Answers = func(_ context.Context, e *cri.Entry) error {
-				if tt.isKnown && e.ID == "watched" && !e.Sandbox {
-					return nil
-				}
-				return errors.New("not found")
-			}
+			options.HasBegun = func(_ context.Context, e *cri.Entry) bool { return tt.isKnown && e.ID == "watched" && !e.Sandbox }
 			l := New(options)
 			l.Pass(t.Context())
 			for i := range failedStarts + 1 {

@@ -26,7 +26,7 @@ const (
 	watchEvery = 10 * time.Millisecond
 	// watchGap is less than a pod takes to be stopped and removed: between two looks that are farther apart one that was
 	// started may have gone.
-	watchGap = 50 * time.Millisecond
+	watchGap = 30 * time.Millisecond
 	// maxAsked bounds the entries that the runtime is asked for at each look.
 	maxAsked = 4
 	// startsOver is the time without a failed start after which starts no longer fail.
@@ -144,9 +144,9 @@ func (s *starts) entriesBut(known map[string]bool) (out []string) {
 	return out
 }
 
-// isKnown reports whether the runtime knows a sandbox or a container by the name of an entry.
+// isKnown reports whether the runtime has a sandbox that is ready, or a container, by the name of an entry.
 func (p *pass) isKnown(ctx context.Context, name string) bool {
-	return p.Answers(ctx, &cri.Entry{ID: name, Sandbox: true}) == nil || p.Answers(ctx, &cri.Entry{ID: name}) == nil
+	return p.HasBegun(ctx, &cri.Entry{ID: name, Sandbox: true}) || p.HasBegun(ctx, &cri.Entry{ID: name})
 }
 
 // forget forgets the failed starts.
