@@ -80,17 +80,16 @@ func (p *pass) starts(ctx context.Context) {
 	if listed == nil {
 		listed = p.Listed()
 	}
-	previous := p.lastListed
-	p.noteWork(listed)
+	come := p.noteWork(listed)
 	if p.runtime().PID == 0 || listed == nil || p.daemonPID() != 0 {
 		return
 	}
 	p.findStartDirs(ctx, listed)
 	dir, isUnderWay := p.lookAtStarts()
 	switch {
-	case slices.ContainsFunc(newIn(listed, previous), hasBegun):
+	case slices.ContainsFunc(come, hasBegun):
 		s.forget()
-	case s.noteUnready(p.moment, listed, previous):
+	case s.noteUnready(p.moment, listed, come):
 	case dir != "" && !isUnderWay:
 		s.count(p.moment, dir)
 	}
@@ -107,7 +106,7 @@ func (p *pass) watchStart(ctx context.Context) {
 	for _, name := range s.entriesBut(nil) {
 		present[name] = true
 	}
-	hasBegun := false
+	isUnderWay := false
 	last := p.Clock()
 	for range watchTime / watchEvery {
 		if !p.Sleep(ctx, watchEvery) {
@@ -121,13 +120,13 @@ func (p *pass) watchStart(ctx context.Context) {
 			s.notDue = p.moment.Add(againAfter)
 			return
 		}
-		hasBegun = hasBegun || dir != "" || len(come) > 0
-		hasEnded := hasBegun && len(come) == 0
+		isUnderWay = isUnderWay || dir != "" || len(come) > 0
+		hasEnded := isUnderWay && len(come) == 0
 		if hasEnded && moment.Sub(last) <= watchGap {
 			s.proven = true
 			return
 		}
-		hasBegun = hasBegun && !hasEnded
+		isUnderWay = isUnderWay && !hasEnded
 		last = moment
 	}
 }
@@ -230,13 +229,15 @@ func (p *pass) lookAtStarts() (dir string, isUnderWay bool) {
 	return dir, isUnderWay
 }
 
-// noteWork notes whether the lists have changed since the pass before.
-func (p *pass) noteWork(listed map[string]*cri.Entry) {
+// noteWork notes whether the lists have changed since the pass before, and returns what is new in them.
+func (p *pass) noteWork(listed map[string]*cri.Entry) (come []*cri.Entry) {
 	last := p.lastListed
 	p.lastListed = listed
-	if len(newIn(listed, last)) > 0 || len(newIn(last, listed)) > 0 {
+	come = newIn(listed, last)
+	if len(come) > 0 || len(newIn(last, listed)) > 0 {
 		p.worked = p.moment
 	}
+	return come
 }
 
 // newIn returns the entries that are listed and were not before, none where one of the lists is not known.
@@ -258,8 +259,8 @@ func hasBegun(e *cri.Entry) bool { return !e.Sandbox || e.State == cri.StateRunn
 
 // noteUnready notes the pods that are listed for the first time, with a sandbox that is not ready and has no container, and
 // reports whether there is one. Where several stay so, their starts have failed.
-func (s *starts) noteUnready(moment time.Time, listed, previous map[string]*cri.Entry) (isSeen bool) {
-	for _, sandbox := range newIn(listed, previous) {
+func (s *starts) noteUnready(moment time.Time, listed map[string]*cri.Entry, come []*cri.Entry) (isSeen bool) {
+	for _, sandbox := range come {
 		isOld := moment.Sub(time.Unix(0, sandbox.CreatedAt)) > failedWithin // as those that a runtime lists after a reboot
 		if isOld || hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
 			continue
