@@ -89,7 +89,11 @@ func podsText(sandboxes, containers []*cri.Entry, listed time.Time) []byte {
 }
 
 func writeEntry(b *bytes.Buffer, indent string, e *cri.Entry, listed time.Time) {
-	age := listed.Sub(time.Unix(0, e.CreatedAt)).Round(time.Second)
+	age := "of unknown age"
+	elapsed, isKnown := e.Age(listed)
+	if isKnown {
+		age = elapsed.Round(time.Second).String()
+	}
 	name := e.PodNamespace + "/" + e.PodName
 	if !e.Sandbox {
 		name = e.Name

@@ -41,7 +41,7 @@ func sandboxOf(p *runtimeapi.PodSandbox) *Entry {
 		SandboxID:    id,
 		Ignored:      m == nil || id == "",
 		State:        StateExited,
-		CreatedAt:    p.GetCreatedAt(),
+		CreatedAt:    max(p.GetCreatedAt(), 0),
 		PodUID:       plain.CutTo(m.GetUid(), maxName),
 		PodName:      plain.CutTo(m.GetName(), maxName),
 		PodNamespace: plain.CutTo(m.GetNamespace(), maxName),
@@ -63,6 +63,6 @@ func containerOf(p *runtimeapi.Container) *Entry {
 		PodNamespace: plain.CutTo(p.GetLabels()[labelPodNamespace], maxName),
 		Ignored:      p.GetId() == "" || m == nil || p.GetImage() == nil,
 		State:        State(min(uint32(p.GetState()), uint32(StateUnknown))), // as the kubelet maps other numbers
-		CreatedAt:    p.GetCreatedAt(),
+		CreatedAt:    max(p.GetCreatedAt(), 0),
 	}
 }

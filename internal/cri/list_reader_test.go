@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -283,6 +284,19 @@ func TestTakeDropped(t *testing.T) {
 			t.Errorf("dropped %v, want %v", got, want)
 		}
 	}
+}
+
+// TestAge: an entry is as old as the runtime says, and of no known age where it gives a moment before the epoch, as
+// containerd 1.6 does for the zero time.
+func TestAge(t *testing.T) {
+	now := time.Now()
+	sandbox := &runtimeapi.PodSandbox{CreatedAt: now.Add(-time.Minute).UnixNano()}
+	age, isKnown := sandboxOf(sandbox).Age(now)
+	must.Equal(t, age, time.Minute, "age")
+	must.Equal(t, isKnown, true, "with a moment")
+	sandbox.CreatedAt = time.Time{}.UnixNano()
+	_, isKnown = sandboxOf(sandbox).Age(now)
+	must.Equal(t, isKnown, false, "without one")
 }
 
 // TestHasBegun: a container that is known has begun, and a sandbox while it is ready, by an answer.

@@ -37,8 +37,14 @@ type Entry struct {
 	Ignored bool
 	// State of a sandbox is running while it is READY, and else exited, as the kubelet has it.
 	State State
-	// CreatedAt is in nanoseconds since the epoch.
+	// CreatedAt is in nanoseconds since the epoch, zero where the runtime does not say it: containerd 1.6 gives the year 1
+	// for a sandbox whose network could not be made.
 	CreatedAt int64
+}
+
+// Age returns how old the entry is at a moment, and whether the runtime says it.
+func (e *Entry) Age(moment time.Time) (age time.Duration, isKnown bool) {
+	return moment.Sub(time.Unix(0, e.CreatedAt)), e.CreatedAt > 0
 }
 
 // Pod returns the namespace and name of its pod, "" where that has none.

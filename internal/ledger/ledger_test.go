@@ -461,14 +461,20 @@ func TestStarts(t *testing.T) {
 func TestUnreadySandboxes(t *testing.T) {
 	now := time.Now()
 	age := time.Duration(0)
+	hasNoAge := false
 	sandbox := func(id, pod string, state cri.State) *cri.Entry {
-		return &cri.Entry{ID: id, SandboxID: id, PodUID: pod, Sandbox: true, State: state, CreatedAt: now.Add(-age).UnixNano()}
+		e := &cri.Entry{ID: id, SandboxID: id, PodUID: pod, Sandbox: true, State: state, CreatedAt: now.Add(-age).UnixNano()}
+		if hasNoAge {
+			e.CreatedAt = 0
+		}
+		return e
 	}
 	for _, tt := range []struct {
 		name         string
 		isOnePod     bool
 		hasContainer bool
 		isOld        bool
+		hasNoAge     bool
 		turnsReady   bool
 		another      bool
 		want         int
@@ -477,10 +483,12 @@ func TestUnreadySandboxes(t *testing.T) {
 		{name: "of one pod", isOnePod: true},
 		{name: "with containers", hasContainer: true},
 		{name: "of before", isOld: true},
+		{name: "whose age the runtime does not say", hasNoAge: true, want: 1},
 		{name: "that are ready in the end", turnsReady: true},
 		{name: "beside one that is ready", another: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			hasNoAge = tt.hasNoAge
 			age = 0
 			if tt.isOld {
 				age = time.Hour
@@ -610,7 +618,7 @@ func TestBusy(t *testing.T) {
 // that sends slowly, nor a connection that is idle.
 func TestRequests(t *testing.T) {
 	const moment = 10 * time.Millisecond
-	waiting := map[string]*cri.Entry{"pod": {Sandbox: true, ID: "pod", SandboxID: "pod", State: cri.StateRunning}}
+	waiting := map[string]*cri.Entry{"pod": {Sandbox: true, ID: "pod", SandboxID: "pod", State: cri.StateRunning, CreatedAt: 1}}
 	started := map[string]*cri.Entry{"pod": waiting["pod"], "c": {ID: "c", SandboxID: "pod", State: cri.StateCreated}}
 	for _, tt := range []struct {
 		name           string

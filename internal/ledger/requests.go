@@ -110,8 +110,8 @@ func (p *pass) podWaits() bool {
 		}
 	}
 	for _, e := range listed {
-		age := p.moment.Sub(time.Unix(0, e.CreatedAt))
-		if e.Sandbox && e.State == cri.StateRunning && !started[e.ID] && age >= podWaits {
+		age, isKnown := e.Age(p.moment)
+		if e.Sandbox && e.State == cri.StateRunning && !started[e.ID] && isKnown && age >= podWaits {
 			return true
 		}
 	}

@@ -261,7 +261,8 @@ func hasBegun(e *cri.Entry) bool { return !e.Sandbox || e.State == cri.StateRunn
 // reports whether there is one. Where several stay so, their starts have failed.
 func (s *starts) noteUnready(moment time.Time, listed map[string]*cri.Entry, come []*cri.Entry) (isSeen bool) {
 	for _, sandbox := range come {
-		isOld := moment.Sub(time.Unix(0, sandbox.CreatedAt)) > failedWithin // as those that a runtime lists after a reboot
+		age, isKnown := sandbox.Age(moment)
+		isOld := isKnown && age > failedWithin // as those that a runtime lists after a reboot
 		if isOld || hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
 			continue
 		}
@@ -270,8 +271,8 @@ func (s *starts) noteUnready(moment time.Time, listed map[string]*cri.Entry, com
 		if s.unready == nil {
 			s.unready = map[string]time.Time{}
 		}
-		_, isKnown := s.unready[sandbox.PodUID]
-		if !isKnown {
+		_, isNoted := s.unready[sandbox.PodUID]
+		if !isNoted {
 			s.unready[sandbox.PodUID] = moment
 		}
 	}

@@ -89,7 +89,7 @@ var socketFaults = []fault{
 	},
 	{
 		// Lists are answered, and no pod can be started.
-		name: "prlimit to files of 1 KiB", on: onContainerd, want: health.KernelLimitReached, goal: 4 * time.Second,
+		name: "prlimit to files of 1 KiB", on: onContainerd, want: health.KernelLimitReached, goal: 10 * time.Second, // limits are read each 8 s in calm
 		evidence: constant("RLIMIT_FSIZE"),
 		make: func(b *bench) func() {
 			limit := func(bytes uint64) {
