@@ -356,6 +356,7 @@ func TestStarts(t *testing.T) {
 		name, mounts string
 		dir          string
 		every        time.Duration // 0: SuspectInterval
+		isLate       bool          // each second pass comes just before the next one
 		stays        bool          // what comes
 		isListed     bool          // too
 		isQuiet      bool          // nothing comes
@@ -372,6 +373,7 @@ func TestStarts(t *testing.T) {
 		{name: "on a disk", mounts: strings.Replace(shared, "tmpfs tmpfs", "xfs /dev/sdb", 1) + bundle, dir: "run/containerd/task/k8s.io"},
 		{name: "of what is not listed", mounts: shared + strings.Replace(bundle, "abc", "def", 1), dir: "run/containerd/task/k8s.io"},
 		{name: "one pod is started again and again", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", every: 12 * time.Second},
+		{name: "one pod is started again and again, and passes come late", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", every: 12 * time.Second, isLate: true},
 		{name: "others come and stay", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", stays: true},
 		{name: "others are listed for a moment", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isListed: true},
 		{name: "nothing comes", mounts: shared + bundle, dir: "run/containerd/task/k8s.io", isQuiet: true},
@@ -410,7 +412,7 @@ func TestStarts(t *testing.T) {
 			options.HasBegun = func(_ context.Context, e *cri.Entry) bool { return tt.isKnown && e.ID == "watched" && !e.Sandbox }
 			l := New(options)
 			l.Pass(t.Context())
-			for i := range failedStarts + 1 {
+			for i := range 2*failedStarts + 1 {
 				now = now.Add(cmp.Or(tt.every, SuspectInterval))
 				id := fmt.Sprint("new", i)
 				if tt.stays {
@@ -422,7 +424,13 @@ func TestStarts(t *testing.T) {
 				if !tt.isQuiet {
 					must.Do(t, os.Chtimes(dir, now, now)) // two changes within a tick of the kernel's clock have one time
 				}
+				late := time.Duration(0)
+				if tt.isLate && i%2 == 0 {
+					late = 10 * time.Second
+				}
+				now = now.Add(late)
 				l.Pass(t.Context())
+				now = now.Add(-late)
 			}
 			result := l.Pass(t.Context())
 			found := result.Findings

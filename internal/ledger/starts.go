@@ -17,9 +17,10 @@ import (
 const (
 	// failedStarts is how many failed starts are a finding: without those that may be the retry of the one before.
 	failedStarts = 3
-	// podRetry is less than the time after which a kubelet starts the same pod again (pod_workers.go, backOffPeriod, 10 s),
-	// as two passes see it that are SuspectInterval apart.
-	podRetry = 2 * SuspectInterval
+	// podRetry is less than the time after which a kubelet starts the same pod again (pod_workers.go, backOffPeriod, 10 s).
+	podRetry = 9 * time.Second
+	// staysUnready is how long a sandbox is not ready until its start counts as failed: two more passes.
+	staysUnready = 2 * SuspectInterval
 	// watchTime is how long the directories are watched in one pass until a start is seen to fail, watchEvery the rest
 	// between two looks.
 	watchTime  = 3 * time.Second
@@ -64,7 +65,8 @@ type starts struct {
 // namespace.
 type startDir struct {
 	path    string
-	changed time.Time // zero before the first look
+	changed time.Time // as the directory says; zero before the first look
+	failed  time.Time // when the last entry came and went, as the directory says
 	names   []string  // sorted
 }
 
@@ -85,13 +87,13 @@ func (p *pass) starts(ctx context.Context) {
 		return
 	}
 	p.findStartDirs(ctx, listed)
-	dir, isUnderWay := p.lookAtStarts()
+	failed, isUnderWay := p.lookAtStarts()
 	switch {
 	case slices.ContainsFunc(come, hasBegun):
 		s.forget()
 	case s.noteUnready(p.moment, listed, come):
-	case dir != "" && !isUnderWay:
-		s.count(p.moment, dir)
+	case failed != nil && !isUnderWay:
+		s.count(p.moment, failed)
 	}
 	if s.failed >= failedStarts && !s.proven && !p.moment.Before(s.notDue) {
 		p.watchStart(ctx)
@@ -113,14 +115,14 @@ func (p *pass) watchStart(ctx context.Context) {
 			return
 		}
 		moment := p.Clock()
-		dir, _ := p.lookAtStarts()
+		failed, _ := p.lookAtStarts()
 		come := s.entriesBut(present)
 		if slices.ContainsFunc(come[:min(len(come), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) }) {
 			s.forget()
 			s.notDue = p.moment.Add(againAfter)
 			return
 		}
-		isUnderWay = isUnderWay || dir != "" || len(come) > 0
+		isUnderWay = isUnderWay || failed != nil || len(come) > 0
 		hasEnded := isUnderWay && len(come) == 0
 		if hasEnded && moment.Sub(last) <= watchGap {
 			s.proven = true
@@ -212,21 +214,21 @@ func startDirOf(place string, listed map[string]*cri.Entry) string {
 	return ""
 }
 
-// lookAtStarts returns a directory in which an entry has come and gone, "" for none, and whether one has come anywhere
+// lookAtStarts returns a directory in which an entry has come and gone, nil for none, and whether one has come anywhere
 // and is there.
-func (p *pass) lookAtStarts() (dir string, isUnderWay bool) {
+func (p *pass) lookAtStarts() (failed *startDir, isUnderWay bool) {
 	root := proc.Path(p.Table.ProcFS, p.started.runtime.PID, "root")
 	for _, d := range p.started.dirs {
 		seen, err := d.look(root)
 		p.unread.Add(directoriesOfStarts, err)
 		switch seen {
 		case cameAndWent:
-			dir = d.path
+			failed = d
 		case entryCame:
 			isUnderWay = true
 		}
 	}
-	return dir, isUnderWay
+	return failed, isUnderWay
 }
 
 // noteWork notes whether the lists have changed since the pass before, and returns what is new in them.
@@ -285,7 +287,7 @@ func (s *starts) noteUnready(moment time.Time, listed map[string]*cri.Entry, com
 		return isSeen
 	}
 	seen := slices.SortedFunc(maps.Values(s.unready), time.Time.Compare)
-	if moment.Sub(seen[failedStarts-1]) >= podRetry {
+	if moment.Sub(seen[failedStarts-1]) >= staysUnready {
 		s.proven = true
 		s.dir = sandboxList
 		s.since = seen[0]
@@ -314,16 +316,18 @@ func hasContainer(listed map[string]*cri.Entry, sandbox string) bool {
 	return false
 }
 
-// count counts a failed start.
-func (s *starts) count(moment time.Time, dir string) {
+// count counts a failed start, unless it may be the retry of the one before. The directory says when either ended: a pass
+// that comes late, or a start that shows in several directories, does not make them seem closer.
+func (s *starts) count(moment time.Time, dir *startDir) {
 	if s.last.IsZero() {
 		s.since = moment
 	}
-	if moment.Sub(s.last) < podRetry {
+	if dir.changed.Sub(dir.failed) < podRetry {
 		s.failed++
 	}
+	dir.failed = dir.changed
 	s.last = moment
-	s.dir = dir
+	s.dir = dir.path
 }
 
 // change is the difference between two looks at a directory.
