@@ -263,9 +263,7 @@ func hasBegun(e *cri.Entry) bool { return !e.Sandbox || e.State == cri.StateRunn
 // reports whether there is one. Where several stay so, their starts have failed.
 func (s *starts) noteUnready(moment time.Time, listed map[string]*cri.Entry, come []*cri.Entry) (isSeen bool) {
 	for _, sandbox := range come {
-		age, isKnown := sandbox.Age(moment)
-		isOld := isKnown && age > failedWithin // as those that a runtime lists after a reboot
-		if isOld || hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
+		if isOld(sandbox, moment) || hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
 			continue
 		}
 		isSeen = true
@@ -293,6 +291,12 @@ func (s *starts) noteUnready(moment time.Time, listed map[string]*cri.Entry, com
 		s.since = seen[0]
 	}
 	return isSeen
+}
+
+// isOld reports whether a sandbox was made long before it is listed, as those that a runtime lists after a reboot.
+func isOld(sandbox *cri.Entry, moment time.Time) bool {
+	age, isKnown := sandbox.Age(moment)
+	return isKnown && age > failedWithin
 }
 
 // isReadyLater reports whether a pod that was listed with a sandbox that was not ready has one that is.
