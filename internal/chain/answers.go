@@ -40,10 +40,14 @@ func (f *waiting) answers(ctx context.Context) {
 	}
 }
 
-// namedAnswers adds the process at the other end of the only connection to a server, else one that stands still.
+// namedAnswers adds the process at the other end of the only connection to a server, else one that stands still, or is held
+// up itself.
 func (f *waiting) namedAnswers(ctx context.Context, names map[int]string, remote []string) {
+	isFew := len(names) <= maxServers && !f.peeks
+	all := f.processes(ctx)
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
-		if len(names) == 1 && pid != 0 || f.standsStill(ctx, pid) {
+		isOnly := len(names) == 1 && pid != 0
+		if isOnly || f.standsStill(ctx, pid) || isFew && f.isHeldUp(ctx, all.ByPID[pid]) {
 			evidence := "waits for nothing else, and has " + names[pid]
 			f.add(wait{state: facts.LinkPeer, next: pid, evidence: evidence})
 		}
@@ -89,13 +93,17 @@ func (f *waiting) serversOfStarts(ctx context.Context) {
 	}
 }
 
-// isHeldUp reports whether a process stands still, or waits for the same lock, file system or answer to a connection at two
-// times.
+// isHeldUp reports whether a process stands still, or waits for the same lock, file system, answer to a connection or process
+// that stands still at two times.
 func (f *waiting) isHeldUp(ctx context.Context, p proc.Process) bool {
+	if p.PID == 0 {
+		return false
+	}
 	f.peeks = true
 	defer func() { f.peeks = false }()
 	first := f.waitOf(ctx, p)
-	return (first.connects || first.state.StandsStill()) && f.waitOf(ctx, p).evidence == first.evidence
+	isHeld := first.connects || first.state.StandsStill() || first.next != 0 && f.standsStill(ctx, first.next)
+	return isHeld && f.waitOf(ctx, p).evidence == first.evidence
 }
 
 // serversLimit limits the time for the servers of one process.

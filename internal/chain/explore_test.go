@@ -233,6 +233,28 @@ func TestPidfd(t *testing.T) {
 	}
 }
 
+// TestHeldUpPeers: of several processes whose answer a helper may wait for, the only one that is held up itself is followed.
+func TestHeldUpPeers(t *testing.T) {
+	for child, want := range map[byte]int{'T': 14, 'R': 12} { // for which one of them waits
+		root := procTree(t, map[int]byte{10: 'S', 12: 'S', 13: 'S', 14: child, 15: 'S'})
+		evidencetest.WriteTree(t, root, map[string]string{
+			"12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100), "12/task/12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100),
+			"14/stat":            evidencetest.StatLine(14, "child", child, 13, 100),
+			"12/task/12/syscall": "232 0x4 0x1 0x1 0x0 0x0 0x0 0x1 0x1\n", "12/fdinfo/5": "Pid:\t13\n", "12/fdinfo/6": "Pid:\t15\n",
+			"13/task/13/syscall": "61 0xe 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", "13/task/13/wchan": "do_wait",
+		})
+		for _, fd := range []string{"5", "6"} {
+			must.Do(t, os.Symlink("anon_inode:[pidfd]", filepath.Join(root, "12/fd", fd)))
+		}
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		e := New(proc.NewTable(root), sysfs, nil)
+		e.symptom.RuntimePID = 10
+		c := e.Process(t.Context(), 12)
+		check.Equal(t, c.Links[len(c.Links)-1].PID, want, "a child in %c: %+v", child, c)
+	}
+}
+
 // TestShimOfTarget: the chain goes by the shim of the container before that of its
 // sandbox, with its id and pod, and names no idle one.
 func TestShimOfTarget(t *testing.T) {
