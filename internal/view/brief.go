@@ -71,7 +71,7 @@ func fit(blocks []block, height int) []block {
 
 // blocks are the parts of the brief text, the most urgent first.
 func (d *Document) blocks(moreBy string) []block {
-	var evidence, links, steps []string
+	var evidence, links, steps, others []string
 	var chainEnd, missing string
 	for _, s := range d.Sections {
 		switch s.ID {
@@ -84,6 +84,8 @@ func (d *Document) blocks(moreBy string) []block {
 			chainEnd = s.Footnote
 		case "todo":
 			steps = texts(s.Rows)
+		case "others":
+			others = reasonLines(s.Rows)
 		case "state":
 			missing = labelled(s.Rows, "Missing")
 		}
@@ -101,13 +103,31 @@ func (d *Document) blocks(moreBy string) []block {
 	if len(steps) > 0 {
 		out = append(out, term("First step", steps[0], 2))
 	}
+	also := block{label: "Also", texts: others, lines: 1}
+	also.limit(maxOthers)
 	return append(out,
 		term("Restart?", d.Restart, 1),
+		optional(also),
 		optional(term("Missing", missing, 1)),
 		optional(term("Kubelet", labelled(d.Summary, "Kubelet"), 1)),
 		term("Note", labelled(d.Summary, "Note"), 2),
 		optional(term("More", moreBy, 1)),
 	)
+}
+
+// maxOthers bounds the other active reasons that are shown, a line each.
+const maxOthers = 3
+
+// reasonLines are active reasons, each with its first evidence.
+func reasonLines(rows []Row) (out []string) {
+	for _, r := range rows {
+		text := r.Label + " (" + r.Text + ")"
+		if len(r.Sub) > 0 {
+			text += ": " + r.Sub[0]
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 func term(label, text string, maxLines int) block {

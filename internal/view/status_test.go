@@ -145,6 +145,8 @@ func TestBrief(t *testing.T) {
 	}
 	open := viewtest.Stalled()
 	open.ChainEnd = "each of 220 single status calls is answered: it is a lock of the list itself"
+	two := viewtest.Stalled()
+	two.Active = append(two.Active, facts.Active{ID: health.RuntimeStorageFull, Severity: facts.SeverityWarning, Since: two.At.Add(-9 * time.Second), Evidence: []string{"root /r is full"}})
 	for name, tt := range map[string]struct {
 		snap   facts.Snapshot
 		height int
@@ -158,6 +160,7 @@ func TestBrief(t *testing.T) {
 		"a low screen":           {many, 14, []string{"Culprit ", "Predicted ", "Evidence ", "Chain ", "Next ", "First step "}},
 		"unhealthy":              {viewtest.Unhealthy(), Screen, []string{"UNHEALTHY: RuntimeUnresponsive", "Predicted  not managing pods", "Message    [container runtime is down", "Evidence   list_podsandbox unanswered", "First step ", "Restart?   Maybe: not if", "Missing    storage: statfs", "Kubelet "}},
 		"a chain without an end": {open, Screen, []string{"Last link ", "Chain ", "No further: each of 220 single status calls is answered: it is a lock", "of the list itself.", "Next "}},
+		"two faults":             {two, Screen, []string{"Next ", "First step ", "Restart? ", "Also       RuntimeListStall (critical", "RuntimeStorageFull (warning, for 9.0s): root /r is full", "More "}},
 		"healthy":                {viewtest.Healthy(), Screen, []string{"HEALTHY: All is well", "Predicted  managing pods; the API shows Ready", "Kubelet "}},
 		"starting":               {viewtest.Starting(), Screen, []string{"STARTING: Starting", "Predicted  none yet", "Next "}},
 		"unknown":                {blind(), Screen, []string{"UNKNOWN: ", "Predicted  none", "Next "}},
