@@ -43,11 +43,11 @@ func (f *waiting) answers(ctx context.Context) {
 // namedAnswers adds the process at the other end of the only connection to a server, else one that stands still, or is held
 // up itself.
 func (f *waiting) namedAnswers(ctx context.Context, names map[int]string, remote []string) {
-	isFew := len(names) <= maxServers && !f.peeks
+	mayPeek := len(names) <= maxServers && !f.peeks
 	all := f.processes(ctx)
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
 		isOnly := len(names) == 1 && pid != 0
-		if isOnly || f.standsStill(ctx, pid) || isFew && f.isHeldUp(ctx, all.ByPID[pid]) {
+		if isOnly || f.standsStill(ctx, pid) || mayPeek && f.isHeldUp(ctx, all.ByPID[pid]) {
 			evidence := "waits for nothing else, and has " + names[pid]
 			f.add(wait{state: facts.LinkPeer, next: pid, evidence: evidence})
 		}

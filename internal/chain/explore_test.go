@@ -217,20 +217,26 @@ func TestPidfd(t *testing.T) {
 			"12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100), "12/task/12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100), "14/stat": evidencetest.StatLine(14, "child", 'T', 12, 100),
 			"12/task/12/syscall": call, "12/task/12/wchan": "do_wait", "12/fdinfo/5": "Pid:\t13\n", "12/fdinfo/6": "Pid:\t-1\n",
 		})
-		for _, fd := range []string{"5", "6"} {
-			must.Do(t, os.Symlink("anon_inode:[pidfd]", filepath.Join(root, "12/fd", fd)))
-		}
-		sysfs := t.TempDir()
-		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
-		e := New(proc.NewTable(root), sysfs, nil)
-		e.symptom.RuntimePID = 10
-		c := e.Process(t.Context(), 12)
+		c := chainOfPIDFDs(t, root)
 		got := 0
 		if culprit := c.Culprit(); culprit != nil {
 			got = culprit.PID
 		}
 		check.Equal(t, got, want, "%s: %+v", call, c)
 	}
+}
+
+// chainOfPIDFDs returns the chain from process 12, a helper of runtime 10 whose descriptors 5 and 6 are pidfds.
+func chainOfPIDFDs(t *testing.T, root string) facts.Chain {
+	t.Helper()
+	for _, fd := range []string{"5", "6"} {
+		must.Do(t, os.Symlink("anon_inode:[pidfd]", filepath.Join(root, "12/fd", fd)))
+	}
+	sysfs := t.TempDir()
+	evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+	e := New(proc.NewTable(root), sysfs, nil)
+	e.symptom.RuntimePID = 10
+	return e.Process(t.Context(), 12)
 }
 
 // TestHeldUpPeers: of several processes whose answer a helper may wait for, the only one that is held up itself is followed.
@@ -243,14 +249,7 @@ func TestHeldUpPeers(t *testing.T) {
 			"12/task/12/syscall": "232 0x4 0x1 0x1 0x0 0x0 0x0 0x1 0x1\n", "12/fdinfo/5": "Pid:\t13\n", "12/fdinfo/6": "Pid:\t15\n",
 			"13/task/13/syscall": "61 0xe 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n", "13/task/13/wchan": "do_wait",
 		})
-		for _, fd := range []string{"5", "6"} {
-			must.Do(t, os.Symlink("anon_inode:[pidfd]", filepath.Join(root, "12/fd", fd)))
-		}
-		sysfs := t.TempDir()
-		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
-		e := New(proc.NewTable(root), sysfs, nil)
-		e.symptom.RuntimePID = 10
-		c := e.Process(t.Context(), 12)
+		c := chainOfPIDFDs(t, root)
 		check.Equal(t, c.Links[len(c.Links)-1].PID, want, "a child in %c: %+v", child, c)
 	}
 }
