@@ -41,6 +41,7 @@ func (c *condition) translated(translate func(time.Time) time.Time) *condition {
 		&out.NodeStatus.NotReadyFrom, &out.NodeStatus.NotReadyBy, &out.NodeStatus.ReadyFrom, &out.NodeStatus.ReadyBy,
 		&out.Verdict.Since, &out.Verdict.LastSeen, &out.Verdict.ModelledLastSeen, &out.Verdict.Started)
 	for i := range out.Verdict.Active {
+		out.Verdict.Active[i].Cause = nil
 		times = append(times, &out.Verdict.Active[i].Since, &out.Verdict.Active[i].Seen)
 	}
 	for _, t := range times {

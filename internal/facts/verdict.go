@@ -95,6 +95,16 @@ type Active struct {
 	Missed   time.Duration `json:"missed_seconds,omitzero"`
 	Hop      string        `json:"hop,omitzero"` // as of Verdict
 	Evidence []string      `json:"evidence"`     // short facts with numbers
+	// Cause is what plegd knows of the cause of a reason that is a fault of its own beside the primary one, nil for nothing.
+	Cause *ActiveCause `json:"cause,omitzero"`
+}
+
+// ActiveCause is the cause of an active reason: its fields are as those of Verdict for the primary one.
+type ActiveCause struct {
+	Chain    []Link `json:"chain,omitempty"`
+	ChainEnd string `json:"chain_end,omitzero"`
+	Culprit  *Link  `json:"culprit,omitzero"`
+	Next     string `json:"next,omitzero"`
 }
 
 // ActiveReason returns an active reason, nil if it is not active.

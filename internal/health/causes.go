@@ -231,10 +231,18 @@ func (s *signals) chainOf(id, hop string, found *facts.Finding) *facts.Chain {
 	switch {
 	case found != nil && (c == nil || !isAbout || s.chainCause != id):
 		return &found.Chain
-	case isAbout && !s.waitsForHop(c, hop):
+	case isAbout && !s.waitsForHop(c, hop) && !s.provesAnother(id):
 		return c
 	}
 	return nil
+}
+
+// provesAnother reports whether the wait chain proves another reason, which is not the cause of this one.
+func (s *signals) provesAnother(id string) bool {
+	if id == "" || s.chainCause == "" || s.chainCause == id {
+		return false
+	}
+	return !slices.Contains(reasonOf(id).CausedBy, s.chainCause)
 }
 
 // waitsForHop reports whether the chain ends in the runtime, which waits for the hop that the reason is about.

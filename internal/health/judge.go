@@ -63,6 +63,7 @@ func (o *Observed) Judge() *facts.Verdict {
 		v.Culprit = previous.Culprit
 		v.Next = previous.Next
 	}
+	addCauses(v, sets)
 	v.State = stateOf(v, s)
 	if v.State == facts.StateUnknown {
 		v.NodeReady = previous == nil || previous.NodeReady // as it was last known
@@ -126,21 +127,25 @@ func nextStep(v *facts.Verdict, sets []*signals, c *facts.Chain) string {
 		return ""
 	}
 	s := signalsAt(sets, v.Hop)
-	r := reasonOf(v.Reason)
-	next := ""
-	if r.NodeNext != nil {
-		next = r.NodeNext(s)
-	}
+	next := ownStep(v.Reason, v.Hop, sets, c)
 	if next == "" {
-		next = sets[0].chainNext(r.ID, c)
-	}
-	if next == "" {
-		next = pageNext(s.f, r, v.Chain)
+		next = pageNext(s.f, reasonOf(v.Reason), v.Chain)
 	}
 	if h := s.hop; h != nil {
 		next = strings.TrimSpace(fmt.Sprintf("At %s: %s %s", h.Name(), next, h.Caution))
 	}
 	return next
+}
+
+// ownStep is the row's step with this node's own values, or the wait chain's; "" for neither.
+func ownStep(id, hop string, sets []*signals, c *facts.Chain) string {
+	r := reasonOf(id)
+	if r.NodeNext != nil {
+		if next := r.NodeNext(signalsAt(sets, hop)); next != "" {
+			return next
+		}
+	}
+	return sets[0].chainNext(id, c)
 }
 
 // signalsAt returns the signals of the hop at a socket, the runtime's for "".

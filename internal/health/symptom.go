@@ -1,6 +1,7 @@
 package health
 
 import (
+	"slices"
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
@@ -28,6 +29,22 @@ func FindSymptom(f *facts.Facts, v *facts.Verdict, moment time.Time, last facts.
 	}
 	found = s.suspectedCall()
 	return found, found.Operation != ""
+}
+
+// FindBeside returns the process that another reason than the primary one is about, and that reason: two faults can be
+// there at once, and each has its chain. It leaves out those whose chain is known. ok is false where there is none.
+func FindBeside(f *facts.Facts, v *facts.Verdict) (found facts.Symptom, reason string, ok bool) {
+	for i := range v.Active {
+		a := &v.Active[i]
+		pid := Subject(f.At(a.Hop), a.ID)
+		isKnown := slices.ContainsFunc(v.Chain, func(l facts.Link) bool { return l.PID == pid })
+		isFound := slices.ContainsFunc(f.Evidence.Findings, func(found facts.Finding) bool { return found.Reason == a.ID })
+		if pid == 0 || a.ID == v.Reason || a.Severity == facts.SeverityInfo || isKnown || isFound {
+			continue
+		}
+		return facts.Symptom{Process: pid, Since: a.Since, Starts: a.ID == PodStartsFailing}, a.ID, true
+	}
+	return facts.Symptom{}, "", false
 }
 
 // hangingCall returns the call that hangs by a verdict; between two attempts that of the last symptom.

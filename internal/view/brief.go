@@ -3,6 +3,8 @@ package view
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -103,8 +105,8 @@ func (d *Document) blocks(moreBy string) []block {
 	if len(steps) > 0 {
 		out = append(out, term("First step", steps[0], 2))
 	}
-	also := block{label: "Also", texts: others, lines: 1}
-	also.limit(maxOthers)
+	also := block{label: "Also", texts: others, lines: 2}
+	also.limit(2 * maxOthers)
 	return append(out,
 		term("Restart?", d.Restart, 1),
 		optional(also),
@@ -115,10 +117,10 @@ func (d *Document) blocks(moreBy string) []block {
 	)
 }
 
-// maxOthers bounds the other active reasons that are shown, a line each.
+// maxOthers bounds the other active reasons that are shown, a line each, and one for the next step of each.
 const maxOthers = 3
 
-// reasonLines are active reasons, each with its first evidence.
+// reasonLines are active reasons, each with its culprit or its first evidence, and its next step.
 func reasonLines(rows []Row) (out []string) {
 	for _, r := range rows {
 		text := r.Label + " (" + r.Text + ")"
@@ -126,6 +128,10 @@ func reasonLines(rows []Row) (out []string) {
 			text += ": " + r.Sub[0]
 		}
 		out = append(out, text)
+		i := slices.IndexFunc(r.Sub, func(line string) bool { return strings.HasPrefix(line, besideNext) })
+		if i >= 0 {
+			out = append(out, r.Sub[i])
+		}
 	}
 	return out
 }

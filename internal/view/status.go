@@ -61,7 +61,7 @@ func Status(c Content) *Document {
 	)
 	also := Section{ID: "others", Title: "Also active", Kind: Items}
 	for _, a := range secondary {
-		also.Rows = append(also.Rows, Row{Label: Printable(a.ID), Text: severity(s, a), Sub: printables(a.Evidence)})
+		also.Rows = append(also.Rows, Row{Label: Printable(a.ID), Text: severity(s, a), Sub: besideLines(&a)})
 	}
 	d.Sections = filled(
 		todo,
@@ -117,6 +117,35 @@ func repeats(step, next string) bool {
 		}
 	}
 	return len(commands) > 0
+}
+
+// besideNext is what the next step of a reason beside the primary one begins with.
+const besideNext = "Next: "
+
+// besideLines are what is known of a reason beside the primary one: its evidence, or its chain with the culprit, and the next step.
+func besideLines(a *facts.Active) []string {
+	own := a.Cause
+	if own == nil {
+		return printables(a.Evidence)
+	}
+	shown := facts.Snapshot{Verdict: facts.Verdict{Chain: own.Chain, ChainEnd: own.ChainEnd, Culprit: own.Culprit}}
+	var out []string
+	if own.Culprit != nil {
+		who := culpritTerm(&shown)
+		out = append(out, who.Label+": "+who.Text)
+	}
+	if own.Next != "" {
+		out = append(out, besideNext+Printable(own.Next))
+	}
+	out = append(out, printables(BesideChain(&shown, a.Evidence))...)
+	links := chain(&shown)
+	for i := range links.Rows {
+		out = append(out, "Chain: "+chainText(&links.Rows[i]))
+	}
+	if links.Footnote != "" {
+		out = append(out, links.Footnote)
+	}
+	return out
 }
 
 func severity(s *facts.Snapshot, a facts.Active) string {

@@ -147,6 +147,10 @@ func TestBrief(t *testing.T) {
 	open.ChainEnd = "each of 220 single status calls is answered: it is a lock of the list itself"
 	two := viewtest.Stalled()
 	two.Active = append(two.Active, facts.Active{ID: health.RuntimeStorageFull, Severity: facts.SeverityWarning, Since: two.At.Add(-9 * time.Second), Evidence: []string{"root /r is full"}})
+	apart := viewtest.Unhealthy()
+	agent := facts.Link{Kind: facts.KindProcess, Name: "agent", PID: 4713, State: facts.LinkStopped, Evidence: "stopped by a signal"}
+	own := &facts.ActiveCause{Chain: []facts.Link{agent}, Culprit: &agent, Next: "`kill -CONT 4713` continues it."}
+	apart.Active = append(apart.Active[:1], facts.Active{ID: health.RuntimeHelperStuck, Severity: facts.SeverityWarning, Since: apart.At, Cause: own})
 	for name, tt := range map[string]struct {
 		snap   facts.Snapshot
 		height int
@@ -161,6 +165,7 @@ func TestBrief(t *testing.T) {
 		"unhealthy":              {viewtest.Unhealthy(), Screen, []string{"UNHEALTHY: RuntimeUnresponsive", "Predicted  not managing pods", "Message    [container runtime is down", "Evidence   list_podsandbox unanswered", "First step ", "Restart?   Maybe: not if", "Missing    storage: statfs", "Kubelet "}},
 		"a chain without an end": {open, Screen, []string{"Last link ", "Chain ", "No further: each of 220 single status calls is answered: it is a lock", "of the list itself.", "Next "}},
 		"two faults":             {two, Screen, []string{"Next ", "First step ", "Restart? ", "Also       RuntimeListStall (critical", "RuntimeStorageFull (warning, for 9.0s): root /r is full", "More "}},
+		"a second culprit":       {apart, Screen, []string{"Next ", "Also       RuntimeHelperStuck", "Culprit: process agent (pid", "Next: kill -CONT 4713 continues it", "More "}},
 		"healthy":                {viewtest.Healthy(), Screen, []string{"HEALTHY: All is well", "Predicted  managing pods; the API shows Ready", "Kubelet "}},
 		"starting":               {viewtest.Starting(), Screen, []string{"STARTING: Starting", "Predicted  none yet", "Next "}},
 		"unknown":                {blind(), Screen, []string{"UNKNOWN: ", "Predicted  none", "Next "}},

@@ -1,0 +1,57 @@
+package health
+
+import (
+	"slices"
+
+	"github.com/plegd/plegd/internal/facts"
+)
+
+// addCauses adds to each reason beside the primary one what is known of its own cause.
+func addCauses(v *facts.Verdict, sets []*signals) {
+	for i := range v.Active {
+		a := &v.Active[i]
+		if a.ID != v.Reason && a.Severity != facts.SeverityInfo && !isSymptomOf(a.ID, v.Reason) {
+			a.Cause = causeBeside(v, a, sets)
+		}
+	}
+}
+
+// isSymptomOf reports whether a reason says what is seen of a fault, the primary reason: its cause is that one's.
+func isSymptomOf(id, primary string) bool {
+	return slices.Contains(symptoms, id) || slices.Contains(reasonOf(id).CausedBy, primary)
+}
+
+// causeBeside returns what is known of the cause of a reason beside the primary one; nil where that is nothing, or
+// where both have the same culprit.
+func causeBeside(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.ActiveCause {
+	out := facts.ActiveCause{}
+	c := sets[0].chainBeside(v, a, signalsAt(sets, a.Hop))
+	culprit := c.Culprit()
+	if culprit != nil && v.Culprit != nil && culprit.IsSame(v.Culprit) {
+		return nil
+	}
+	if culprit != nil {
+		out = facts.ActiveCause{Chain: c.Links, ChainEnd: c.Unknown, Culprit: culprit}
+	}
+	out.Next = ownStep(a.ID, a.Hop, sets, c)
+	if out.Next == "" && culprit == nil {
+		return nil
+	}
+	return &out
+}
+
+// chainBeside returns the chain that is about a reason beside the primary one, nil for none. at are the signals of its hop.
+func (s *signals) chainBeside(v *facts.Verdict, a *facts.Active, at *signals) *facts.Chain {
+	if found := at.finding(a.ID); found != nil {
+		return &found.Chain
+	}
+	beside := s.f.Evidence.Beside
+	isItsOwn := beside != nil && beside.Reason == a.ID && beside.Chain.First().PID == Subject(at.f, a.ID)
+	if isItsOwn && s.age(beside.Chain.At) <= chainValid {
+		return &beside.Chain
+	}
+	if s.chainCause == a.ID {
+		return s.chain
+	}
+	return nil
+}
