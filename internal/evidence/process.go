@@ -65,6 +65,7 @@ func newProcess(h *hop) *Process {
 		Name:     h.prefix + "process",
 		Every:    1,
 		Calm:     8,
+		Shifts:   true,
 		Timeout:  500 * time.Millisecond,
 		Gather:   p.gather,
 		Unread:   p.unread.Drain,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/check"
 	"github.com/plegd/plegd/test/must"
 )
 
@@ -213,6 +214,38 @@ func TestSourceDue(t *testing.T) {
 		expect("no longer again", 20, 10)
 		s.Alert(false)
 		expect("steady again", 25, 5)
+	})
+}
+
+// TestSamplesShift: samples between two pulses, which come each second, take turns with those at a pulse, and wake plegd up
+// once more for each of them.
+func TestSamplesShift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var moments []time.Duration // in the second
+		w := NewWatch(Spec[int]{
+			Name: "test", Every: 1, Calm: 8, Shifts: true, Timeout: testTimeout,
+			Gather: func(context.Context) (*int, error) {
+				moments = append(moments, time.Since(begun)%tick)
+				return nil, ErrNoData
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		s := newSampler(func() {}, w)
+		s.jitter = func(shortest time.Duration) time.Duration { return shortest + tick/4 }
+		s.pulse = func() <-chan struct{} {
+			c := make(chan struct{})
+			next := begun.Add(time.Since(begun).Truncate(tick) + tick)
+			time.AfterFunc(time.Until(next), func() { close(c) })
+			return c
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		later(52 * tick)
+		cancel()
+		must.Do(t, <-done)
+		want := []time.Duration{0, tick / 2, 0, tick / 2, 0, tick / 2, 0}
+		check.Same(t, moments, want, "moments of the samples")
 	})
 }
 

@@ -40,6 +40,8 @@ type Source interface {
 	tick(ctx context.Context, n int, s *Sampler)
 	// resamples reports whether the last sample asks for another one soon.
 	resamples() bool
+	// shifts reports whether a sample is due between two ticks, half a tick after half-tick n.
+	shifts(n int, alert bool) bool
 }
 
 // Spec describes a source.
@@ -50,8 +52,11 @@ type Spec[T any] struct {
 	// last sample, the source is due at each half-tick: what comes and goes each second is
 	// then missed by few samples in a row.
 	Every, Calm int
-	Resample    func(*T) bool
-	Timeout     time.Duration // of one sample
+	// Shifts adds half a tick to Calm: what stops for half of each second, in step with plegd's own work, is met by
+	// every second sample.
+	Shifts   bool
+	Resample func(*T) bool
+	Timeout  time.Duration // of one sample
 	// Gather returns a sample, which it does not change later; or an error, ErrNoData
 	// where there is nothing to report. Store puts it into the facts.
 	Gather func(context.Context) (*T, error)
@@ -130,6 +135,10 @@ func (w *Watch[T]) report(e *facts.Evidence) (s facts.Source, ok bool) {
 
 func (w *Watch[T]) resamples() bool { return w.last.Load().resample }
 
+func (w *Watch[T]) shifts(n int, alert bool) bool {
+	return w.spec.Shifts && !alert && n+1-w.sampled == w.interval(alert)
+}
+
 // interval is the number of half-ticks between two samples.
 func (w *Watch[T]) interval(alert bool) int {
 	last := w.last.Load()
@@ -137,7 +146,11 @@ func (w *Watch[T]) interval(alert bool) int {
 	case last.resample:
 		return 1
 	case !alert && last.Up:
-		return 2 * max(w.spec.Every, w.spec.Calm)
+		interval := 2 * max(w.spec.Every, w.spec.Calm)
+		if w.spec.Shifts {
+			interval++
+		}
+		return interval
 	}
 	return 2 * w.spec.Every
 }
@@ -267,24 +280,27 @@ func (s *Sampler) Run(ctx context.Context) error {
 		for _, source := range s.sources {
 			source.tick(ctx, n, s)
 		}
-		n += s.sleep(ctx)
+		n += s.sleep(ctx, n)
 	}
 	return nil
 }
 
-// sleep waits for the next tick, or for the next half-tick while a source asks for that, and returns the number of
-// half-ticks. While an alert is on a fault that comes and goes each second must not stay in phase with the ticks.
-func (s *Sampler) sleep(ctx context.Context) int {
+// sleep waits for the tick after half-tick n, or for the next half-tick while a source asks for that, and returns the
+// number of half-ticks. While an alert is on a fault that comes and goes each second must not stay in phase with the ticks.
+func (s *Sampler) sleep(ctx context.Context, n int) int {
+	alert := s.alert.Load()
+	toPulse := 2 - n%2 // half-ticks
 	halves := 2
-	if slices.ContainsFunc(s.sources, Source.resamples) {
+	shifts := slices.ContainsFunc(s.sources, func(source Source) bool { return source.shifts(n, alert) })
+	if shifts || slices.ContainsFunc(s.sources, Source.resamples) {
 		halves = 1
 	}
 	var pulsed <-chan struct{}
 	shortest := tick * 3 / 4
 	switch {
-	case s.alert.Load():
+	case alert:
 		shortest = tick / 2
-	case s.pulse != nil:
+	case s.pulse != nil && !shifts:
 		pulsed = s.pulse()
 		shortest = tick * 5 / 4
 	}
@@ -294,7 +310,7 @@ func (s *Sampler) sleep(ctx context.Context) int {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-pulsed:
-		halves = 2
+		halves = toPulse
 		runtime.Gosched() // the other parts make their calls, which are answered while this one reads
 	case <-s.wake:
 	}
