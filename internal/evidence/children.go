@@ -18,8 +18,6 @@ const (
 	keptChildren   = 5               // are reported as stuck, and as old
 	maxShimThreads = 64              // of a shim are read
 	helperAge      = 5 * time.Second // from which a helper is reported
-	// stillLimit is how long a child that may run for long stands still before it counts as a helper.
-	stillLimit = 10 * time.Second
 	// familyInterval is the time between two passes over all processes while something
 	// may be wrong or a pod has changed, familyCalm in the steady state and of a stopped runtime.
 	familyInterval = 2500 * time.Millisecond
@@ -44,17 +42,14 @@ type childrenSource struct {
 	since   bounded.Since[stuckShim]
 	stuck   map[stuckShim]time.Time // of the last sample, since when
 	current int                     // index of the shim whose threads are read
-	still   bounded.Since[standstill]
 
 	runtime        int             // of this sample
 	all            *proc.Processes // from which shims and helpers are
 	shims, helpers []proc.Process
-	// lasting are the children that may run for long, of those that stood still at the last search.
-	lasting      []proc.Process
-	checked      time.Time // when the shims and helpers were last looked at
-	changed      uint64
-	unread       proc.Unread // by this sample
-	familyUnread proc.Unread // by the last search for shims and helpers
+	checked        time.Time // when the shims and helpers were last looked at
+	changed        uint64
+	unread         proc.Unread // by this sample
+	familyUnread   proc.Unread // by the last search for shims and helpers
 }
 
 // newChildren returns the source about shims, conmons and the runtime's helpers. It
@@ -94,7 +89,7 @@ func (c *childrenSource) gather(ctx context.Context) (*facts.Children, error) {
 		At:    moment,
 		Shims: len(c.shims),
 		Stuck: longest(c.stuckShims(moment)),
-		Old:   longest(append(c.oldHelpers(moment), c.standingHelpers(moment)...)),
+		Old:   longest(c.oldHelpers(moment)),
 	}, nil
 }
 
@@ -126,7 +121,6 @@ func (c *childrenSource) updateFamily(ctx context.Context, runtime int) error {
 	if all == c.all {
 		c.shims = c.alive(c.shims)
 		c.helpers = c.alive(c.helpers)
-		c.lasting = c.alive(c.lasting)
 		return nil
 	}
 	c.all = all
@@ -157,52 +151,6 @@ func (c *childrenSource) oldHelpers(moment time.Time) []facts.Child {
 	return out
 }
 
-// standstill identifies a child that does not run: its state (T, F or D) and its CPU time.
-type standstill struct {
-	id    proc.ID
-	state string
-	times proc.Schedstat
-}
-
-// standstillOf returns the standstill of a child of the runtime; false if the child may run.
-func (c *childrenSource) standstillOf(p proc.Process) (standstill, bool) {
-	key := standstill{
-		id: p.ID(), state: proc.ThreadState(p.State),
-		times: proc.ReadSchedstat(proc.Path(c.procfs, p.PID, "")),
-	}
-	if key.state == "T" {
-		return key, true
-	}
-	if c.isFrozen(p.PID) {
-		key.state = "F"
-		return key, !c.isFrozen(c.runtime) // else the runtime stands still as well
-	}
-	isCounted := key.times.Slices > 0 // else it may have run between two samples
-	return key, key.state == "D" && isCounted
-}
-
-// standingHelpers returns the children that may run for long and have stood still for stillLimit.
-func (c *childrenSource) standingHelpers(moment time.Time) []facts.Child {
-	found := map[standstill]proc.Process{}
-	for _, p := range c.lasting {
-		key, still := c.standstillOf(p)
-		if still {
-			found[key] = p
-		}
-	}
-	up := c.up()
-	var out []facts.Child
-	for key, since := range c.still.Update(moment, slices.Collect(maps.Keys(found))...) {
-		p := found[key]
-		if moment.Sub(since) >= stillLimit {
-			out = append(out, facts.Child{
-				PID: p.PID, Comm: p.Comm, State: key.state, Since: proc.StartedAt(moment, up, p.Start),
-			})
-		}
-	}
-	return out
-}
-
 // alive returns the processes that have not ended, as they are now.
 func (c *childrenSource) alive(all []proc.Process) []proc.Process {
 	out := all[:0]
@@ -224,7 +172,6 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 	maps.Copy(c.familyUnread, found.Unread)
 	c.shims = slices.Clone(found.Shims)
 	c.helpers = nil
-	c.lasting = nil
 	parents := append(slices.Clone(c.shims), runtime)
 	for i := 0; i < len(parents); i++ { // a helper has helpers
 		parent := parents[i]
@@ -235,18 +182,7 @@ func (c *childrenSource) findFamily(ctx context.Context) {
 				c.helpers = append(c.helpers, s)
 				parents = append(parents, s)
 			}
-			if answer.Lasts {
-				c.addLasting(s)
-			}
 		}
-	}
-}
-
-// addLasting keeps a child that may run for long while it stands still.
-func (c *childrenSource) addLasting(p proc.Process) {
-	_, still := c.standstillOf(p)
-	if still {
-		c.lasting = append(c.lasting, p)
 	}
 }
 

@@ -55,6 +55,7 @@ const (
 	holdersOfSockets     = "holders of sockets"
 	pendingSignals       = "pending signals"
 	tracers              = "tracers"
+	cgroupsOfChildren    = "cgroups of children"
 	directoriesOfStarts  = "directories of starts"
 	programsOfStarts     = "programs of starts"
 	mountTable           = "mount table"
@@ -104,6 +105,7 @@ type Ledger struct {
 	Options
 
 	members *family.Members
+	tree    proc.CgroupTree
 	owed    map[identity]*obligation
 	// settled are the pipes of the runtime that are known to be owed by nobody else.
 	settled map[identity]bool
@@ -156,14 +158,16 @@ func New(o Options) *Ledger {
 	if o.StatFS == nil {
 		o.StatFS = statFS
 	}
+	unread := proc.Unread{}
 	return &Ledger{
 		Options: o,
 		members: family.NewMembers(o.Table),
+		tree:    proc.NewCgroupTree(o.Table.ProcFS, o.SysFS, proc.NewFiles(unread.Add)),
 		owed:    map[identity]*obligation{},
 		settled: map[identity]bool{},
 		dropped: map[string]*cri.Entry{},
 		servers: map[string]int{},
-		unread:  proc.Unread{},
+		unread:  unread,
 
 		readTCP:   proc.ReadTCP,
 		readTimes: proc.ReadTimes,
@@ -226,7 +230,7 @@ func (p *pass) next() time.Duration {
 // of a pass, as often on a busy node, does not count.
 func (l *Ledger) isUrgent() bool {
 	for _, o := range l.owed {
-		if o.waiter != 0 && !o.isClients && o.kind != resting && (o.debtor != 0 || o.kind == unanswered) {
+		if o.waiter != 0 && !o.isClients && (o.kind != resting || o.stands) && (o.debtor != 0 || o.kind == unanswered) {
 			return true
 		}
 	}
@@ -341,7 +345,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		if len(out) >= maxFindings {
 			break
 		}
-		if p.age(o) < max(limit, o.limit) || o.waiter == 0 || o.debtor == 0 && !o.kind.needsNoDebtor() {
+		if p.age(o) < o.followedFrom() || o.waiter == 0 || o.debtor == 0 && !o.kind.needsNoDebtor() {
 			continue
 		}
 		if o.isClients && !p.workStops() { // as of a client of events, for which nothing waits
@@ -354,6 +358,14 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 		}
 	}
 	return out
+}
+
+// followedFrom is the age from which an obligation is followed.
+func (o *obligation) followedFrom() time.Duration {
+	if o.kind == resting && !o.stands {
+		return idleLimit
+	}
+	return max(limit, o.limit)
 }
 
 // workStops reports whether something of the runtime's is late, and nothing was started or removed lately.
@@ -401,7 +413,7 @@ func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 	debtor := &c.Links[1]
 	isHeld := debtor.State.StandsStill()
 	switch {
-	case o.kind == resting && p.isStoppedBehind(c):
+	case o.kind == resting && (o.stands || p.isStoppedBehind(c)):
 		return helperStuck
 	case o.kind == resting:
 		return ""

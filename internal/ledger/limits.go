@@ -19,9 +19,8 @@ const cacheShare = 10
 // exhausted returns the topmost cgroup, of those that a new pod shares with the runtime or with other pods, that is at a
 // limit now; ok is false where none is.
 func (p *pass) exhausted(ctx context.Context) (link facts.Link, ok bool) {
-	files := proc.NewFiles(p.unread.Add)
-	tree := proc.NewCgroupTree(p.Table.ProcFS, p.SysFS, files)
-	shared := p.sharedLevels(ctx, tree)
+	files := p.tree.Files
+	shared := p.sharedLevels(ctx)
 	m := &p.started.memory
 	m.compare(files, p.Table.ProcFS, slices.Collect(maps.Keys(shared)), p.moment)
 	for _, dir := range slices.SortedFunc(maps.Keys(shared), func(a, b string) int {
@@ -63,8 +62,8 @@ type levels struct {
 
 // sharedLevels returns the paths of the runtime's cgroup, of those that hold several pods, and of those above, by their
 // directories.
-func (p *pass) sharedLevels(ctx context.Context, tree proc.CgroupTree) map[string]string {
-	l := &levels{tree: tree, firstPod: map[string]string{}, shared: map[string]string{}}
+func (p *pass) sharedLevels(ctx context.Context) map[string]string {
+	l := &levels{tree: p.tree, firstPod: map[string]string{}, shared: map[string]string{}}
 	l.add(p.started.runtime.PID, "")
 	all := p.readProcesses(ctx, tableAge)
 	if all == nil {

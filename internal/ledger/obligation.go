@@ -52,10 +52,12 @@ type obligation struct {
 	debtor int           // the process that owes it; 0 while not known
 	// isClients is set where the debtor is a client of a server's: the server need not wait for it.
 	isClients bool
-	socket    proc.Socket
-	name      string // of the socket or pipe
-	evidence  string // how the waiter waits
-	explorer  *chain.Explorer
-	silent    int        // the process that did not read at the last look what may keep the runtime from taking note of an end
-	lost      facts.Link // the shim of a pod that is lost or not served, or what has ended unnoticed
+	// stands is set for a child that stands still itself.
+	stands   bool
+	socket   proc.Socket
+	name     string // of the socket or pipe
+	evidence string // how the waiter waits
+	explorer *chain.Explorer
+	silent   int        // the process that did not read at the last look what may keep the runtime from taking note of an end
+	lost     facts.Link // the shim of a pod that is lost or not served, or what has ended unnoticed
 }

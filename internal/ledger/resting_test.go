@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -94,6 +95,63 @@ func TestResting(t *testing.T) {
 			}
 			if result.Next != Interval {
 				t.Errorf("the next pass is due after %s", result.Next)
+			}
+		})
+	}
+}
+
+// TestStandingChild: a child that may run for long is named once it has stood still for a while, and no longer where it
+// continues, runs in between, or is frozen with the runtime.
+func TestStandingChild(t *testing.T) {
+	for name, tt := range map[string]struct {
+		state     byte
+		arguments []string
+		cgroup    string
+		runtime   string // its cgroup
+		runs      bool   // in between
+		continues bool
+		want      bool
+	}{
+		"stopped":                    {state: 'T', arguments: []string{"unpigz", "-d"}, want: true},
+		"stopped, another one":       {state: 'T', arguments: []string{"zstd", "-d"}, want: true},
+		"a stopped NRI plugin":       {state: 'T', arguments: []string{"/opt/nri/plugins/10-topology"}, want: true},
+		"a stopped exec":             {state: 'T', arguments: []string{"runc", "exec", "id"}, want: true},
+		"it continues":               {state: 'T', arguments: []string{"unpigz", "-d"}, continues: true},
+		"dockerd's containerd":       {state: 'T', arguments: []string{"buildkitd"}},
+		"a stopped shim":             {state: 'T', arguments: []string{"containerd-shim"}},
+		"asleep":                     {state: 'S', arguments: []string{"unpigz", "-d"}},
+		"blocked":                    {state: 'D', arguments: []string{"unpigz", "-d"}, want: true},
+		"it waits for a disk":        {state: 'D', arguments: []string{"unpigz", "-d"}, runs: true},
+		"frozen":                     {state: 'S', arguments: []string{"unpigz", "-d"}, cgroup: "/frozen", want: true},
+		"frozen with the runtime":    {state: 'S', arguments: []string{"unpigz", "-d"}, cgroup: "/frozen", runtime: "/frozen"},
+		"frozen with the runtime, D": {state: 'D', arguments: []string{"unpigz", "-d"}, cgroup: "/frozen", runtime: "/frozen"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			child := process{pid: 30, parent: 10, comm: filepath.Base(tt.arguments[0]), state: tt.state, arguments: tt.arguments}
+			root := node(t, []process{child})
+			now := time.Now()
+			options := optionsOf(t, root, &now)
+			evidencetest.WriteTree(t, options.SysFS, map[string]string{
+				"fs/cgroup/cgroup.controllers": "cpu\n", "fs/cgroup/frozen/cgroup.events": "frozen 1\n",
+			})
+			evidencetest.WriteTree(t, root, map[string]string{
+				"30/schedstat": "1 1 1\n", "30/cgroup": "0::" + cmp.Or(tt.cgroup, "/") + "\n", "10/cgroup": "0::" + cmp.Or(tt.runtime, "/") + "\n",
+			})
+			l := New(options)
+			l.Pass(t.Context())
+			if tt.runs {
+				evidencetest.WriteTree(t, root, map[string]string{"30/schedstat": "2 1 2\n"})
+			}
+			if tt.continues {
+				child.state = 'S'
+				write(t, root, child)
+			}
+			now = now.Add(limit)
+			found := l.Pass(t.Context()).Findings
+			want := facts.Link{Kind: facts.KindHelper, Name: child.comm, PID: 30}
+			named := len(found) == 1 && found[0].Reason == helperStuck && found[0].Chain.Links[1].IsSame(&want)
+			if named != tt.want || !tt.want && len(found) > 0 {
+				t.Errorf("%+v, want %t", found, tt.want)
 			}
 		})
 	}

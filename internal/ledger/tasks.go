@@ -23,9 +23,7 @@ func (p *pass) unreapedTasks(all *proc.Processes) {
 		if count < manyUnreaped || pid == p.pids[0] {
 			continue
 		}
-		files := proc.NewFiles(p.unread.Add)
-		tree := proc.NewCgroupTree(p.Table.ProcFS, p.SysFS, files)
-		level, isIn := p.limitOf(tree, pid)
+		level, isIn := p.limitOf(pid)
 		parent, err := p.Table.Alive(pid)
 		isReached := level.Limit > 0 && level.Used >= level.Limit-level.Limit/50
 		if err != nil || !isIn || !isReached || int64(count) <= level.Limit/2 {
@@ -43,17 +41,17 @@ func (p *pass) unreapedTasks(all *proc.Processes) {
 }
 
 // limitOf returns the level of the runtime's cgroup that is nearest to its limit of tasks, and whether a process is in it.
-func (p *pass) limitOf(tree proc.CgroupTree, pid int) (level proc.Usage, isIn bool) {
-	groups, err := tree.Of(p.pids[0])
+func (p *pass) limitOf(pid int) (level proc.Usage, isIn bool) {
+	groups, err := p.tree.Of(p.pids[0])
 	if err != nil {
 		return proc.Usage{}, false
 	}
-	level = tree.Fullest(groups, "pids", "pids.current", "pids.max")
-	groups, err = tree.Of(pid)
+	level = p.tree.Fullest(groups, "pids", "pids.current", "pids.max")
+	groups, err = p.tree.Of(pid)
 	if err != nil {
 		return proc.Usage{}, false
 	}
-	for _, path := range tree.Up(groups, "pids") {
+	for _, path := range p.tree.Up(groups, "pids") {
 		isIn = isIn || path == level.Path
 	}
 	return level, isIn

@@ -98,10 +98,9 @@ func (p *pass) isHeldUp(shim proc.Process) bool {
 // endedOf returns the link of a shim one of whose processes has ended: that of the only entry that none of the others is of
 // by its cgroup, else of any in the pod.
 func (p *pass) endedOf(shim proc.Process, entries []*cri.Entry, processes []proc.Process) facts.Link {
-	tree := proc.NewCgroupTree(p.Table.ProcFS, p.SysFS, proc.NewFiles(p.unread.Add))
 	groups := ""
 	for _, process := range processes {
-		cgroups, _ := tree.Of(process.PID) // those that cannot be read show nothing
+		cgroups, _ := p.tree.Of(process.PID) // those that cannot be read show nothing
 		groups += fmt.Sprint(cgroups)
 	}
 	id := entries[0].SandboxID
