@@ -51,15 +51,20 @@ func (f *chainFollower) confirmProof(ctx context.Context, s *facts.Snapshot) {
 		return f.proof.explorer.Explore(ctx, symptom), nil
 	})
 	culprit := c.Culprit()
-	if err == nil && c.Unknown != "" {
-		return // it is neither confirmed nor disproved
-	}
-	if err != nil || culprit == nil || !culprit.IsSame(known) || culprit.State != known.State {
+	isAsKnown := err == nil && culprit != nil && culprit.IsSame(known) && culprit.State == known.State
+	isRecent := f.proven.Load() == nil && time.Since(f.proof.proven) < confirmedFor
+	switch {
+	case isAsKnown && c.Unknown == "":
+		finding.Chain = c
+		f.proven.Store(&finding)
+	case known.State == facts.LinkThrottled && isRecent:
+		// A quota shows only while it is used up: one look does not disprove it.
+		finding.Chain.At = f.proof.proven
+		f.proven.Store(&finding)
+	case known.State == facts.LinkThrottled, err == nil && c.Unknown != "": // neither confirmed nor disproved
+	default:
 		f.dropProof()
-		return
 	}
-	finding.Chain = c
-	f.proven.Store(&finding)
 }
 
 // dropProof forgets what the chain of a call has proved.

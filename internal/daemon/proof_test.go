@@ -19,20 +19,23 @@ import (
 func TestProofStands(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		state  byte // of the culprit now
+		state  byte            // of the culprit now
+		known  facts.LinkState // as it was proved
 		proved time.Duration
 		active string
 		stands bool
 	}{
-		{"it is still stopped", 'T', time.Second, health.ShimStuck, true},
-		{"it runs again", 'S', time.Second, health.ShimStuck, false},
-		{"nothing was late for long", 'T', proofValid + time.Second, health.ShimStuck, false},
-		{"lists are slow", 'T', proofValid + time.Second, health.RelistSlow, true},
+		{"it is still stopped", 'T', facts.LinkStopped, time.Second, health.ShimStuck, true},
+		{"it runs again", 'S', facts.LinkStopped, time.Second, health.ShimStuck, false},
+		{"nothing was late for long", 'T', facts.LinkStopped, proofValid + time.Second, health.ShimStuck, false},
+		{"its quota is not used up at the moment", 'S', facts.LinkThrottled, time.Second, health.ShimStuck, true},
+		{"its quota has not been used up for long", 'S', facts.LinkThrottled, confirmedFor + time.Second, health.ShimStuck, false},
+		{"lists are slow", 'T', facts.LinkStopped, proofValid + time.Second, health.RelistSlow, true},
 	} {
 		root := t.TempDir()
 		stat := evidencetest.StatLine(7, "thing", tt.state, 1, 9)
 		evidencetest.WriteTree(t, root, map[string]string{"7/stat": stat, "7/task/7/stat": stat, "7/cgroup": "0::/\n"})
-		culprit := facts.Link{Kind: facts.KindProcess, Name: "thing", PID: 7, State: facts.LinkStopped}
+		culprit := facts.Link{Kind: facts.KindProcess, Name: "thing", PID: 7, State: tt.known}
 		cfg := DefaultConfig()
 		cfg.StateDir, cfg.ControlSocket, cfg.WebListenAddresses = "", "", nil
 		cfg.ProcFS, cfg.SysFS = root, t.TempDir()
