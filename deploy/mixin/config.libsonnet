@@ -37,7 +37,7 @@
     // A critical reason raises PLEGReasonCritical. A warning raises PLEGReasonWarning if it is one of
     // these, which keep pods from starting or stopping, and else PLEGReasonLasting.
     soon: [
-      'KernelLimitReached', 'NodeStatusStalled', 'PodInspectionStall', 'PodStartsFailing', 'PodsLost', 'RuntimeHelperStuck', 'RuntimePeerStuck', 'RuntimeMemoryLimited',
+      'KernelLimitReached', 'NodeStatusStalled', 'PodInspectionStall', 'PodStartsFailing', 'PodStopsFailing', 'PodsLost', 'RuntimeHelperStuck', 'RuntimePeerStuck', 'RuntimeMemoryLimited',
       'RuntimeSocketUnlinked', 'RuntimeStorageFull', 'RuntimeStorageLocked', 'RuntimeStorageStall', 'RuntimeThreadStuck', 'ShimStuck',
     ],
     // Reasons that raise another alert, whatever their severity: critical, warning, lasting or none.

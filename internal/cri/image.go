@@ -20,24 +20,46 @@ const (
 // by the name that it was configured with since 2.0 (internal/cri/annotations, SandboxImageName), else as its store names
 // it. A Status does not hold the name since 2.0.
 func (c *Client) SandboxImage(ctx context.Context, sandbox *Entry) (string, error) {
+	info, err := c.sandboxInfo(ctx, sandbox)
+	return plain.CutTo(cmp.Or(info.RuntimeSpec.Annotations.Configured, info.Image), maxMessage), err
+}
+
+// NetworkOf returns the path of the network namespace that was made for a sandbox, as the runtime's process sees it; "" for
+// one on the node's network, and where the runtime does not report it.
+func (c *Client) NetworkOf(ctx context.Context, sandbox *Entry) (string, error) {
+	info, err := c.sandboxInfo(ctx, sandbox)
+	for _, n := range info.RuntimeSpec.Linux.Namespaces {
+		if n.Type == "network" {
+			return plain.CutTo(n.Path, maxMessage), err
+		}
+	}
+	return "", err
+}
+
+// sandboxInfo is what a runtime reports of a sandbox beside its status; zero for one that has another form or none.
+type sandboxInfo struct {
+	Image       string `json:"image"`
+	RuntimeSpec struct {
+		Annotations struct {
+			Configured string `json:"io.kubernetes.cri.podsandbox.image-name"`
+		} `json:"annotations"`
+		Linux struct {
+			Namespaces []struct {
+				Type string `json:"type"`
+				Path string `json:"path"`
+			} `json:"namespaces"`
+		} `json:"linux"`
+	} `json:"runtimeSpec"`
+}
+
+func (c *Client) sandboxInfo(ctx context.Context, sandbox *Entry) (info sandboxInfo, err error) {
 	var m runtimeapi.PodSandboxStatusResponse
 	req := &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.ID, Verbose: true}
-	err := c.askBeside(ctx, opSandboxInfo, req, into(&m))
-	if err != nil {
-		return "", err
+	err = c.askBeside(ctx, opSandboxInfo, req, into(&m))
+	if err != nil || json.Unmarshal([]byte(m.GetInfo()["info"]), &info) != nil {
+		return sandboxInfo{}, err
 	}
-	var info struct {
-		Image       string `json:"image"`
-		RuntimeSpec struct {
-			Annotations struct {
-				Configured string `json:"io.kubernetes.cri.podsandbox.image-name"`
-			} `json:"annotations"`
-		} `json:"runtimeSpec"`
-	}
-	if json.Unmarshal([]byte(m.GetInfo()["info"]), &info) != nil {
-		return "", nil // another runtime's, which has another form or none
-	}
-	return plain.CutTo(cmp.Or(info.RuntimeSpec.Annotations.Configured, info.Image), maxMessage), nil
+	return info, nil
 }
 
 // HasImage reports whether an image is in the runtime's store.

@@ -49,14 +49,9 @@ func (r *imageRuntime) ImageStatus(_ context.Context, q *runtimeapi.ImageStatusR
 	return answer, r.failure
 }
 
-func TestSandboxImage(t *testing.T) {
-	const (
-		pause  = "registry.k8s.io/pause:3.10"
-		before = `{"image": "` + pause + `"}` // containerd 1.6
-		since2 = `{"image": "sha256:1", "runtimeSpec": {"annotations": {"io.kubernetes.cri.podsandbox.image-name": "` + pause + `"}}}`
-	)
-	started := time.Now().Add(-time.Hour)
-	r := &imageRuntime{}
+// serve serves the runtime until the test ends, and returns a client of it.
+func (r *imageRuntime) serve(t *testing.T) *cri.Client {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "runtime.sock")
 	l, err := net.Listen("unix", path)
 	must.Do(t, err)
@@ -67,10 +62,41 @@ func TestSandboxImage(t *testing.T) {
 	t.Cleanup(server.Stop)
 	client := cri.New(cri.Options{Path: path})
 	t.Cleanup(func() { must.Do(t, client.Close()) })
+	return client
+}
 
+// TestNetworkOf: the network of a sandbox is the one that was made for it.
+func TestNetworkOf(t *testing.T) {
+	r := &imageRuntime{sandbox: &runtimeapi.PodSandbox{Id: "a"}}
+	client := r.serve(t)
+	for info, want := range map[string]string{
+		`{"runtimeSpec": {"linux": {"namespaces": [{"type": "pid"}, {"type": "network", "path": "/run/netns/cni-1"}]}}}`: "/run/netns/cni-1",
+		`{"runtimeSpec": {"linux": {"namespaces": [{"type": "pid"}]}}}`:                                                  "", // the node's
+		`{"runtimeSpec": {"linux": {"namespaces": 7}}}`:                                                                  "",
+		"[]": "",
+		"":   "",
+	} {
+		r.info = info
+		got, err := client.NetworkOf(t.Context(), &cri.Entry{ID: "a"})
+		must.Do(t, err)
+		check.Equal(t, got, want, "%s", info)
+	}
+	_, err := client.NetworkOf(t.Context(), &cri.Entry{ID: "b"})
+	check.Equal(t, err != nil, true, "an unknown sandbox is an error")
+}
+
+func TestSandboxImage(t *testing.T) {
+	const (
+		pause  = "registry.k8s.io/pause:3.10"
+		before = `{"image": "` + pause + `"}` // containerd 1.6
+		since2 = `{"image": "sha256:1", "runtimeSpec": {"annotations": {"io.kubernetes.cri.podsandbox.image-name": "` + pause + `"}}}`
+	)
+	started := time.Now().Add(-time.Hour)
+	r := &imageRuntime{}
+	client := r.serve(t)
 	process := &facts.Process{PID: 100, Start: started, StartTicks: 5}
 	i := &sandboxImage{client: client, process: func() *facts.Process { return process }}
-	_, err = i.gather(t.Context())
+	_, err := i.gather(t.Context())
 	check.Equal(t, errors.Is(err, ErrNoData), true, "before a list there is no data")
 
 	none := errors.New("unavailable")

@@ -215,6 +215,8 @@ func linkText(l *facts.Link) string {
 		return l.Name + " " + l.Evidence
 	case l.Kind == facts.KindContainer:
 		return "ContainerStatus of one container alone hangs too"
+	case l.Kind == facts.KindPod && l.State == facts.LinkFailing:
+		return "a pod " + l.Evidence
 	case l.Kind == facts.KindPod:
 		return "PodSandboxStatus of one pod alone hangs too"
 	case l.PID != 0:

@@ -40,6 +40,7 @@ const (
 	RuntimeHelperStuck            = "RuntimeHelperStuck"
 	RuntimePeerStuck              = "RuntimePeerStuck"
 	PodStartsFailing              = "PodStartsFailing"
+	PodStopsFailing               = "PodStopsFailing"
 	PodsLost                      = "PodsLost"
 	RelistSlow                    = "RelistSlow"
 	TooManyContainers             = "TooManyContainers"

@@ -191,6 +191,31 @@ func (s *signals) imageNext() string {
 	return fmt.Sprintf("`crictl -r unix://%s pull %s` brings the sandbox image back, or shows why it cannot be pulled.", s.f.Endpoint.Path, image.Name)
 }
 
+// podStopsFailing names the pod that has ended and is not stopped, or the calls that stop pods and fail.
+func podStopsFailing(s *signals) (out lines) {
+	k := cmp.Or(s.f.Evidence.Kubelet, &facts.Kubelet{})
+	out = s.findingEvidence(PodStopsFailing)
+	if s.callsLate {
+		return out
+	}
+	if s.startsFail(k.Stops, true) {
+		out.text(s.startsText("stop_podsandbox", k.Stops))
+	}
+	return out
+}
+
+// stopNext is the step for the pod that is not stopped; "" where it is not known.
+func (s *signals) stopNext() string {
+	found := s.finding(PodStopsFailing)
+	if found == nil {
+		return ""
+	}
+	pod := found.Chain.First()
+	const shownID = 13
+	return fmt.Sprintf("Find in the runtime's log why %s is not stopped: `journalctl -u %s --since -10min | grep %s`; mostly a network plugin says why.",
+		pod.Name, cmp.Or(runtimeUnit(s.f), "containerd"), pod.RuntimeID[:min(len(pod.RuntimeID), shownID)])
+}
+
 // startsFail reports whether calls of a kind fail for several pods, or as a call that runs into its deadline.
 func (s *signals) startsFail(c *facts.StartCalls, several bool) bool {
 	return c != nil && c.Errors >= startErrors && s.age(c.LastError) <= startRetried && (several || c.Longest >= startSlow)

@@ -152,6 +152,11 @@ var table = withPages([]Reason{
 		Reads: callSources, CausedBy: provenByChain,
 	},
 	{
+		ID: PodStopsFailing, Layer: LayerPods, Severity: facts.SeverityWarning,
+		Match: podStopsFailing, NodeNext: (*signals).stopNext,
+		Reads: []string{"ledger"},
+	},
+	{
 		ID: RelistSlow, Layer: LayerHints, Severity: facts.SeverityWarning,
 		Match: relistSlow, CriticalWhile: (*signals).relistRuleFails,
 		Reads: callSources, CausedBy: slices.Concat(provenByChain, []string{TooManyContainers}),

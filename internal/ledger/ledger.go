@@ -59,6 +59,7 @@ const (
 	directoriesOfStarts  = "directories of starts"
 	programsOfStarts     = "programs of starts"
 	mountTable           = "mount table"
+	networksOfPods       = "networks of pods"
 )
 
 // Options are what the ledger needs to know of the daemon.
@@ -80,6 +81,8 @@ type Options struct {
 	TakeDropped func() []*cri.Entry
 	// HasBegun asks the runtime for a sandbox or container, and reports whether it is ready or known.
 	HasBegun func(context.Context, *cri.Entry) bool
+	// NetworkOf asks the runtime for the path of the network namespace that was made for a sandbox, "" for none.
+	NetworkOf func(context.Context, *cri.Entry) (string, error)
 	// FailedStarts returns the containers that the runtime could not start since it last started one, the oldest first.
 	FailedStarts func() []cri.FailedStart
 	// CreatesFail reports whether the kubelet's calls that create containers fail.
@@ -128,6 +131,7 @@ type Ledger struct {
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
 	started   starts
+	ended     map[string]*ended // by the ids of sandboxes
 	mounted   serverMounts
 	leak      []facts.Finding // as unreapedTasks keeps it
 	// containersFailed is since when containers cannot be started for a fault of the node, zero while they can.
@@ -200,6 +204,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	p.pipes(limited)
 	p.busy()
 	p.starts(limited)
+	p.stops(limited)
 	p.deadMounts(limited)
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
@@ -338,7 +343,8 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	oldest := slices.SortedFunc(maps.Values(p.owed), func(a, b *obligation) int {
 		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id), cmp.Compare(a.pid, b.pid))
 	})
-	out = append(p.shimFinding(oldest, lostPod, podsLost), p.shimFinding(oldest, unserved, shimStuck)...)
+	out = append(p.listFinding(oldest, lostPod, podsLost), p.listFinding(oldest, unserved, shimStuck)...)
+	out = append(out, p.listFinding(oldest, unstopped, podStopsFailing)...)
 	out = slices.Concat(out, p.unnoticedFinding(ctx, oldest), p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding())
 	out = append(out, p.leak...)
 	for _, o := range oldest {
@@ -441,6 +447,7 @@ const (
 	podsLost         = "PodsLost"
 	inspectionStall  = "PodInspectionStall"
 	podStartsFailing = "PodStartsFailing"
+	podStopsFailing  = "PodStopsFailing"
 
 	kernelLimitReached = "KernelLimitReached"
 )

@@ -125,9 +125,9 @@ func (p *pass) noteLost(shim proc.Process, id string, entry *cri.Entry) *cri.Ent
 	return entry
 }
 
-// shimFinding returns the finding of all shims for which a kind of obligation is old enough, as that of the oldest; none
-// for nothing.
-func (p *pass) shimFinding(oldest []*obligation, what kind, reason string) (out []facts.Finding) {
+// listFinding returns the finding of all that a kind of obligation shows beside the lists and that is old enough, as that of
+// the oldest; none for nothing.
+func (p *pass) listFinding(oldest []*obligation, what kind, reason string) (out []facts.Finding) {
 	all := slices.DeleteFunc(slices.Clone(oldest), func(o *obligation) bool {
 		return o.kind != what || p.age(o) < idleLimit
 	})

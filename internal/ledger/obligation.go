@@ -33,6 +33,7 @@ const (
 	busyPath    kind = "busy"      // a path is in use that the runtime is to remove
 	unanswered  kind = "request"   // a server does not answer
 	resting     kind = "child"     // a child that may run for long has ceased to run
+	unstopped   kind = "stop"      // a sandbox has ended, and its network is still there
 	goneServer  kind = "server"    // nobody listens any more where the runtime was connected
 )
 
@@ -59,5 +60,5 @@ type obligation struct {
 	evidence string // how the waiter waits
 	explorer *chain.Explorer
 	silent   int        // the process that did not read at the last look what may keep the runtime from taking note of an end
-	lost     facts.Link // the shim of a pod that is lost or not served, or what has ended unnoticed
+	lost     facts.Link // the shim of a pod that is lost or not served, a pod that is not stopped, or what has ended unnoticed
 }

@@ -174,6 +174,16 @@ var podFaults = []fault{
 	},
 	brokenRunc("each start fails: runc is no program", "no program", facts.KindFile),
 	brokenRunc("each start fails: runc ends with an error", "#!/bin/sh\nexit 1\n", facts.KindRuntime),
+	stopsFail("each stop of a pod fails: its network plugin does", func(b *bench) func() {
+		broken := b.file("cni", "slow-cni.broken")
+		b.must(os.WriteFile(broken, nil, 0o600))
+		return func() { b.must(os.Remove(broken)) }
+	}),
+	stopsFail("each stop of a pod fails: its network plugin is gone", func(b *bench) func() {
+		plugin := b.file("cni", "slow-cni")
+		b.must(os.Rename(plugin, plugin+".away"))
+		return func() { b.must(os.Rename(plugin+".away", plugin)) }
+	}),
 	hiddenProgram("each start fails: the shim's program is gone", slices.Concat(onContainerd, onCRIO), func(b *bench) string {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", b.Shim(b.pods[0])))
 		b.must(err)
@@ -608,6 +618,43 @@ func podsAtMemoryLimit() fault {
 // namespacesInMemory has network namespaces kept on a tmpfs, as on a node.
 func namespacesInMemory(b *bench) { b.SmallDir("/run/netns") }
 
+// stopsFail is a pod whose stop fails again and again, as one whose network plugin fails does. The plugin ends with an error once
+// the file broken is there.
+func stopsFail(name string, damage func(b *bench) (repair func())) fault {
+	const plugin = `echo '{"cniVersion": "0.3.1", "interfaces": [{"name": "eth0", "sandbox": "'$CNI_NETNS'"}],
+"ips": [{"version": "4", "interface": 0, "address": "10.88.0.5/16"}]}'; exit 0; fi
+if [ "$CNI_COMMAND" = DEL ] && [ -e "$0.broken" ]; then echo '{"cniVersion": "0.3.1", "code": 11, "msg": "no lease"}'; exit 1`
+	var pod *runtime.Pod
+	return fault{
+		name: name, on: onContainerd, want: health.PodStopsFailing, goal: 80 * time.Second, limit: 100 * time.Second, fresh: true,
+		configure: namespacesInMemory,
+		prepare: func(b *bench) {
+			b.installPlugin(plugin)
+			made, err := b.cri.TryPodInNetwork(b.t.Context())
+			b.must(err)
+			pod = made
+		},
+		make: func(b *bench) func() {
+			repair := damage(b)
+			ctx, cancel := context.WithCancel(b.t.Context())
+			wait := inBackground(func() {
+				again := time.NewTicker(2 * time.Second)
+				defer again.Stop()
+				for ctx.Err() == nil { // as a kubelet, which does not remove it before
+					_ = pod.TryStop(ctx)
+					select {
+					case <-again.C:
+					case <-ctx.Done():
+					}
+				}
+			})
+			return inTurn(cancel, wait, repair, pod.Discard)
+		},
+		culprit: func(*bench) facts.Link { return facts.Link{Kind: facts.KindPod, RuntimeID: pod.ID} },
+		next:    func(*bench) string { return "| grep " + pod.ID[:13] },
+	}
+}
+
 // forgetful is a start of the runtime over a file system that hides one of its directories: the shims
 // of its pods live on.
 func forgetful(name string, hide func(*runtime.Containerd) *runtime.FileSystem) fault {
@@ -679,7 +726,10 @@ func (b *bench) startPod() (wait func()) {
 	return inBackground(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		_ = b.cri.RunPodInNetwork(ctx) // the plugin makes no network
+		pod, err := b.cri.TryPodInNetwork(ctx)
+		if err == nil { // else the plugin has made no network
+			pod.Discard()
+		}
 	})
 }
 

@@ -46,6 +46,7 @@ type Client struct {
 	status      *facts.StartCalls  // Status calls
 	sandboxes   *facts.StartCalls  // calls that create sandboxes
 	containers  *facts.StartCalls  // calls that create containers
+	stops       *facts.StartCalls  // calls that stop pods
 	api         facts.APICalls     // requests to the API server
 
 	lastProcess *facts.KubeletProcess // the last process that was seen, nil for none

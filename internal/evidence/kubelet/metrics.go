@@ -77,12 +77,14 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	k.status = startCalls(k.status, "status", k.values, read.values, readAt)
 	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, read.values, readAt)
 	k.containers = startCalls(k.containers, "create_container", k.values, read.values, readAt)
+	k.stops = startCalls(k.stops, "stop_podsandbox", k.values, read.values, readAt)
 	k.api = apiCalls(k.api, k.values, read.values, readAt)
 	k.values = read.values
 	out.Version = read.version
 	out.Status = k.status
 	out.Sandboxes = k.sandboxes
 	out.Containers = k.containers
+	out.Stops = k.stops
 	out.API = k.api
 	out.EndingPods = int(read.values[endingPods])
 	working, given := read.values[workingPods]

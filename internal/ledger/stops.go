@@ -1,0 +1,102 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/plegd/plegd/internal/cri"
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
+)
+
+// stopLimit is how long the network of a sandbox may stay after its end. A kubelet stops a sandbox that has ended within
+// seconds, and removes one that is none of its pods' within a minute (kuberuntime_gc.go).
+const stopLimit = time.Minute
+
+// listsAnswered is the age of the last list up to which the runtime answers calls.
+const listsAnswered = 5 * time.Second
+
+// ended is a sandbox that has ended.
+type ended struct {
+	since time.Time // when it was first seen so
+	// isAsked is set once the runtime has said which network was made for it: "" for none.
+	isAsked bool
+	network string
+}
+
+// stops notes the sandboxes that have ended for long and whose network is still there: a stop takes it away, and that of a
+// plugin that fails does not. The list shows such a sandbox as one that is stopped.
+func (p *pass) stops(ctx context.Context) {
+	listed := p.listed
+	if listed == nil {
+		return
+	}
+	current := map[string]*ended{}
+	budget := 0
+	if p.moment.Sub(p.ListedAt()) < listsAnswered {
+		budget = maxAsked
+	}
+	for id, e := range listed {
+		if !e.Sandbox || e.State != cri.StateExited {
+			continue
+		}
+		sandbox := p.ended[id]
+		if sandbox == nil {
+			sandbox = &ended{since: p.moment}
+		}
+		current[id] = sandbox
+		if p.moment.Sub(sandbox.since) < stopLimit {
+			continue
+		}
+		if !sandbox.isAsked && budget > 0 {
+			budget--
+			p.askNetwork(ctx, e, sandbox)
+		}
+		if p.isThere(sandbox.network) {
+			p.keepUnstopped(e, sandbox)
+		}
+	}
+	p.ended = current
+}
+
+// askNetwork asks the runtime which network was made for a sandbox. Without an answer it is asked again.
+func (p *pass) askNetwork(ctx context.Context, e *cri.Entry, sandbox *ended) {
+	network, err := p.NetworkOf(ctx, e)
+	if err != nil {
+		return
+	}
+	sandbox.isAsked = true
+	below, isInRun := strings.CutPrefix(network, "/var/run/") // a link to /run
+	if isInRun {
+		network = "/run/" + below
+	}
+	if strings.HasPrefix(network, namespaces+"/") { // else to look there may hang
+		sandbox.network = network
+	}
+}
+
+// isThere reports whether a network namespace is there for the runtime.
+func (p *pass) isThere(network string) bool {
+	if network == "" {
+		return false
+	}
+	_, err := os.Lstat(proc.Path(p.Table.ProcFS, p.pids[0], "root") + network)
+	p.unread.Add(networksOfPods, err)
+	return err == nil
+}
+
+// keepUnstopped notes a sandbox whose network is still there.
+func (p *pass) keepUnstopped(e *cri.Entry, sandbox *ended) {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(e.ID)) // never fails
+	o := p.keep(obligation{identity: identity{kind: unstopped, id: hash.Sum64()}, name: e.ID})
+	o.begun = earlier(o.begun, sandbox.since)
+	o.lost = facts.Link{
+		Kind: facts.KindPod, Name: e.Pod(), RuntimeID: e.ID, State: facts.LinkFailing,
+		Evidence: fmt.Sprintf("has ended, and its network namespace %s is still there: its stop fails, or nobody asks for it", sandbox.network),
+	}
+}
