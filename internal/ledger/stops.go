@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -44,15 +45,10 @@ func (p *pass) stops(ctx context.Context) {
 		if !e.Sandbox || e.State != cri.StateExited {
 			continue
 		}
-		sandbox := p.ended[id]
-		if sandbox == nil {
-			sandbox = &ended{since: p.moment}
-		}
+		sandbox := cmp.Or(p.ended[id], &ended{since: p.moment})
 		current[id] = sandbox
-		if p.moment.Sub(sandbox.since) < stopLimit {
-			continue
-		}
-		if !sandbox.isAsked && budget > 0 {
+		isOld := p.moment.Sub(sandbox.since) >= stopLimit
+		if isOld && !sandbox.isAsked && budget > 0 {
 			budget--
 			p.askNetwork(ctx, e, sandbox)
 		}

@@ -118,13 +118,20 @@ func TestArgsAfterExec(t *testing.T) {
 // TestArgsOfEnded: a process that has ended, and is not reaped, has the arguments of before; those that were not read then
 // are not known.
 func TestArgsOfEnded(t *testing.T) {
-	cmd := exec.Command("sleep", "1000")
+	cmd := exec.Command("sh", "-c", "echo; read never")
+	input, err := cmd.StdinPipe()
+	must.Do(t, err)
+	output, err := cmd.StdoutPipe()
+	must.Do(t, err)
 	must.Do(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }() // it was killed
+	defer func() { _ = input.Close() }()
+	_, err = output.Read(make([]byte, 1)) // its program runs: before that the kernel shows no arguments
+	must.Do(t, err)
 	p, err := ReadStat("/proc", cmd.Process.Pid)
 	must.Do(t, err)
 	table := NewTable("/proc")
-	want := []string{"sleep", "1000"}
+	want := []string{"sh", "-c", "echo; read never"}
 	check.Same(t, table.Args(p.ID()), want, "while it runs")
 	must.Do(t, cmd.Process.Kill())
 	must.Do(t, unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil))
