@@ -48,6 +48,7 @@ const (
 	processTable         = "processes"
 	unixSockets          = "unix sockets"
 	tcpSockets           = "TCP sockets"
+	udpSockets           = "UDP sockets"
 	descriptorsOfRuntime = "descriptors"
 	descriptorsOfShims   = "descriptors of shims"
 	clientsOfListeners   = "clients of listeners"
@@ -146,9 +147,10 @@ type Ledger struct {
 	passed   bool // the first pass has ended: later findings are new
 	// unread are the parts that the pass under way could not read: an obligation may be missing for them.
 	unread proc.Unread
-	// readTCP and readTimes read the TCP sockets, and the times of one.
+	// readTCP and readTimes read the TCP sockets, and the times of one; readUDP the UDP servers with unread datagrams.
 	readTCP   func(context.Context, map[uint32]bool) (proc.TCPSockets, error)
 	readTimes func(context.Context, proc.TCPSocket) (proc.TCPSocket, error)
+	readUDP   func(context.Context) ([]proc.UDPServer, error)
 }
 
 // New returns an empty ledger.
@@ -175,6 +177,7 @@ func New(o Options) *Ledger {
 
 		readTCP:   proc.ReadTCP,
 		readTimes: proc.ReadTimes,
+		readUDP:   proc.ReadUDP,
 	}
 }
 

@@ -68,6 +68,7 @@ func (p *pass) sockets(ctx context.Context) {
 			p.resolveUnread(ctx, o, d.byInode[s.Peer], owners)
 		}
 	}
+	p.datagrams(ctx)
 	for _, s := range d.waiting {
 		if p.answersAt(s.Name) { // it has a reason of its own, and plegd's fresh connection waits there at times
 			continue

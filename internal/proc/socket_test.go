@@ -238,7 +238,7 @@ func TestTCPDump(t *testing.T) {
 		port := addrPort(l.Addr()).Port()
 		together, err := tcpDump(t.Context(), port, 1<<Established, 1<<(inetInfo-1))
 		must.Do(t, err)
-		apart, err := tcpDumpByFamily(t.Context(), port, 1<<Established, 1<<(inetInfo-1))
+		apart, err := dumpByFamily(t.Context(), unix.IPPROTO_TCP, port, 1<<Established, 1<<(inetInfo-1))
 		must.Do(t, err)
 		inode := inodeOf(t, client.(*net.TCPConn))
 		got, known := socketIn(t, together, inode), socketIn(t, apart, inode)

@@ -201,17 +201,17 @@ func tcpDump(ctx context.Context, port uint16, states uint32, extensions byte) (
 	header := netlink.Header{Type: getTCPSockets, Flags: netlink.Request | netlink.Dump}
 	answers, err := askDiag(ctx, header, request)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-		return tcpDumpByFamily(ctx, port, states, extensions) // a kernel without it
+		return dumpByFamily(ctx, unix.IPPROTO_TCP, port, states, extensions) // a kernel without it
 	}
 	return answers, err
 }
 
-// tcpDumpByFamily is tcpDump by a request for each family.
-func tcpDumpByFamily(ctx context.Context, port uint16, states uint32, extensions byte) (out []netlink.Message, err error) {
+// dumpByFamily asks for sockets of a protocol as tcpDump does, by a request for each family.
+func dumpByFamily(ctx context.Context, protocol byte, port uint16, states uint32, extensions byte) (out []netlink.Message, err error) {
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		request := make([]byte, tcpRequestLen)
 		request[0] = family
-		request[1] = unix.IPPROTO_TCP
+		request[1] = protocol
 		request[2] = extensions
 		binary.NativeEndian.PutUint32(request[4:], states)
 		binary.BigEndian.PutUint16(request[10:], port)
