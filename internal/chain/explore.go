@@ -94,7 +94,11 @@ func (e *Explorer) probeTargets(ctx context.Context) {
 	if s.isGeneral() || !isDue || !s.OthersAnswered() {
 		return
 	}
-	e.sweep = run(ctx, e.ask, s.Targets(), func() bool { return s.OthersAnswered() && s.Lasts() })
+	targets := s.Targets()
+	if s.IsList() {
+		targets = append(e.unlisted(ctx, targets), targets...)
+	}
+	e.sweep = run(ctx, e.ask, targets, func() bool { return s.OthersAnswered() && s.Lasts() })
 }
 
 // fromCall continues from the call that hangs.

@@ -297,3 +297,32 @@ func TestShimOfTarget(t *testing.T) {
 		}
 	}
 }
+
+// TestUnlistedTarget: what a helper of a shim works on is asked for although no list has it yet, and the chain goes on by that
+// shim; a helper that names what is listed, or nothing, adds nothing.
+func TestUnlistedTarget(t *testing.T) {
+	made := strings.Repeat("0a", idLength/2)
+	for _, tt := range []struct {
+		name, argument string
+		asked          int
+		found          bool
+	}{
+		{"a new container", made, 2, true},
+		{"a listed one", "c", 1, false},
+		{"no id", "bundle", 1, false},
+	} {
+		root := procTree(t, map[int]byte{10: 'S', 11: 'T'})
+		evidencetest.WriteTree(t, root, map[string]string{
+			"10/stat":    evidencetest.StatLine(10, "containerd-shim", 'S', 1, 100),
+			"10/cmdline": "/usr/bin/containerd-shim-runc-v2\x00-id\x00s\x00",
+			"11/stat":    evidencetest.StatLine(11, "runc", 'T', 10, 5000),
+			"11/cmdline": "runc\x00update\x00" + tt.argument + "\x00",
+		})
+		asker := &fakeAsker{hang: " " + made + " "}
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		c := New(proc.NewTable(root), sysfs, asker.ask).Explore(t.Context(), symptomOf(&cri.Entry{ID: "c", SandboxID: "s"}))
+		check.Equal(t, asker.asked, tt.asked, "%s: asked for", tt.name)
+		check.Equal(t, c.Culprit() != nil && c.Culprit().PID == 11, tt.found, "%s: %+v", tt.name, c)
+	}
+}

@@ -3,12 +3,15 @@ package chain
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -87,6 +90,51 @@ func (e *Explorer) worksOn(p proc.Process, id string) (bool, error) {
 	}
 	environ, err := proc.Read(proc.Path(e.procfs, p.PID, "environ"), maxEnviron)
 	return slices.Contains(strings.Split(string(environ), "\x00"), "CNI_CONTAINERID="+id), err
+}
+
+// idLength is that of a container's or sandbox's id, in hexadecimal digits.
+const idLength = 64
+
+// unlisted returns the containers, or sandboxes, that helpers of shims work on and that no list has had: one that was made
+// just before the list hangs may be what it waits for.
+func (e *Explorer) unlisted(ctx context.Context, listed []*cri.Entry) (out []*cri.Entry) {
+	known := map[string]bool{}
+	for _, t := range listed {
+		known[t.ID] = true
+	}
+	all := e.processes(ctx)
+	for _, shim := range all.ByPID {
+		if !e.isShim(ctx, shim) {
+			continue
+		}
+		for _, helper := range all.Children(shim.PID) {
+			id := e.workedOn(ctx, helper)
+			if id == "" || known[id] {
+				continue
+			}
+			known[id] = true
+			sandbox := family.ShimID(shim, e.table.Args(shim.ID()))
+			out = append(out, &cri.Entry{ID: id, SandboxID: sandbox, Sandbox: e.symptom.Operation == cri.OpListPodSandbox})
+		}
+	}
+	return out
+}
+
+// workedOn returns the id that a helper names as its last argument, "" for none.
+func (e *Explorer) workedOn(ctx context.Context, p proc.Process) string {
+	if e.kindOf(ctx, p) != facts.KindHelper {
+		return ""
+	}
+	args := e.table.Args(p.ID())
+	if len(args) == 0 {
+		return ""
+	}
+	id := args[len(args)-1]
+	_, err := hex.DecodeString(id)
+	if err != nil || len(id) != idLength {
+		return ""
+	}
+	return id
 }
 
 // age is how long a process has run.
