@@ -109,6 +109,7 @@ func (p *Process) gather(ctx context.Context) (*facts.Process, error) {
 		gone := *p.last
 		gone.At = time.Now()
 		gone.Alive = false
+		gone.Preparing = p.preparing(ctx, gone.At)
 		p.last = &gone
 	case err != nil:
 		return nil, err

@@ -45,6 +45,9 @@ type Process struct {
 	// Restarts are the last few times at which another process was found, RestartsTotal counts all.
 	Restarts      []time.Time `json:"restarts,omitempty"`
 	RestartsTotal int         `json:"restarts_total"`
+	// Preparing is, of one that has ended, a command that runs in its cgroup since and before the next one, as ExecStartPre
+	// of its unit; nil for none.
+	Preparing *Child `json:"preparing,omitzero"`
 }
 
 // BlockedThread is a thread in D, or asleep in a wait channel that is not idle, as for a pipe that nobody reads.

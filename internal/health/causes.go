@@ -38,6 +38,8 @@ func Subject(f *facts.Facts, reason string) (pid int) {
 		if StartsTimeOut(e.Kubelet) {
 			return e.Process.LivePID()
 		}
+	case RuntimeSocketMissing, RuntimeNotListening:
+		return preparingPID(e.Process)
 	case RuntimeSocketTakenOver:
 		return cmp.Or(e.Listener, &facts.Listener{}).PID
 	case ShimStuck:
@@ -48,6 +50,14 @@ func Subject(f *facts.Facts, reason string) (pid int) {
 		return cmp.Or(e.KubeletProcess, &facts.KubeletProcess{}).PID
 	}
 	return 0
+}
+
+// preparingPID returns the command that runs before the runtime, 0 for none.
+func preparingPID(p *facts.Process) int {
+	if p == nil || p.Alive || p.Preparing == nil {
+		return 0
+	}
+	return p.Preparing.PID
 }
 
 func firstPID(children []facts.Child) int {

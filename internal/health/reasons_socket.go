@@ -45,10 +45,14 @@ func socketMissing(s *signals) (out lines) {
 	return s.ended(append(out, s.connectFails(facts.CauseMissing)...))
 }
 
-// ended adds to the evidence that nobody listens what the runtime may have ended of.
+// ended adds to the evidence that nobody listens what the runtime may have ended of, and what its next start waits for.
 func (s *signals) ended(evidence lines) lines {
 	if evidence == nil || s.process.Alive {
 		return evidence
+	}
+	first := s.process.Preparing
+	if first != nil {
+		evidence.add("pid %d (%s) has run for %s in the runtime's cgroup, before its next start", first.PID, first.Comm, s.ago(first.Since))
 	}
 	return append(evidence, s.memoryKills()...)
 }

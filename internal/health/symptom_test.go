@@ -27,6 +27,7 @@ func TestFindSymptom(t *testing.T) {
 		relist facts.Relist
 		status facts.Status
 		starts time.Duration // a call of the kubelet for a sandbox that failed, 0 for none
+		ended  *facts.Process
 		v      facts.Verdict
 		last   facts.Symptom
 		want   facts.Symptom
@@ -78,9 +79,16 @@ func TestFindSymptom(t *testing.T) {
 		},
 		"starts fail at once":                       {starts: time.Second, v: active(PodStartsFailing)},
 		"Status says that the runtime is not ready": {v: active(RuntimeNotReady)},
+		"a command runs before the runtime's next start": {
+			ended: &facts.Process{PID: 7, Preparing: &facts.Child{PID: 9}}, v: active(RuntimeSocketMissing), want: facts.Symptom{Process: 9, Since: ago(10)},
+		},
+		"nothing runs before the runtime's next start": {ended: &facts.Process{PID: 7}, v: active(RuntimeNotListening)},
 	} {
 		f := facts.Facts{Relist: tt.relist, Status: tt.status}
 		f.Evidence.Process = &facts.Process{PID: 7, Alive: true}
+		if tt.ended != nil {
+			f.Evidence.Process = tt.ended
+		}
 		if tt.starts != 0 {
 			f.Evidence.Kubelet = &facts.Kubelet{Sandboxes: &facts.StartCalls{Longest: tt.starts}}
 		}
