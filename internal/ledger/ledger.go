@@ -132,9 +132,11 @@ type Ledger struct {
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
 	started   starts
-	ended     map[string]*ended // by the ids of sandboxes
-	mounted   serverMounts
-	leak      []facts.Finding // as unreapedTasks keeps it
+	// ended and ready are the sandboxes that have ended, and those that were ready in the last lists, by their ids.
+	ended   map[string]*ended
+	ready   map[string]bool
+	mounted serverMounts
+	leak    []facts.Finding // as unreapedTasks keeps it
 	// containersFailed is since when containers cannot be started for a fault of the node, zero while they can.
 	containersFailed time.Time
 	// lastListed is what Listed returned to the pass before.

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -24,6 +23,8 @@ const listsAnswered = 5 * time.Second
 // ended is a sandbox that has ended.
 type ended struct {
 	since time.Time // when it was first seen so
+	// hasRun is set for one that was ready, or has containers: else it may yet be made.
+	hasRun bool
 	// isAsked is set once the runtime has said which network was made for it: "" for none.
 	isAsked bool
 	network string
@@ -36,27 +37,40 @@ func (p *pass) stops(ctx context.Context) {
 	if listed == nil {
 		return
 	}
-	current := map[string]*ended{}
+	p.noteEnded(listed)
 	budget := 0
 	if p.moment.Sub(p.ListedAt()) < listsAnswered {
 		budget = maxAsked
 	}
-	for id, e := range listed {
-		if !e.Sandbox || e.State != cri.StateExited {
-			continue
-		}
-		sandbox := cmp.Or(p.ended[id], &ended{since: p.moment})
-		current[id] = sandbox
-		isOld := p.moment.Sub(sandbox.since) >= stopLimit
+	for id, sandbox := range p.ended {
+		isOld := sandbox.hasRun && p.moment.Sub(sandbox.since) >= stopLimit
 		if isOld && !sandbox.isAsked && budget > 0 {
 			budget--
-			p.askNetwork(ctx, e, sandbox)
+			p.askNetwork(ctx, listed[id], sandbox)
 		}
 		if p.isThere(sandbox.network) {
-			p.keepUnstopped(e, sandbox)
+			p.keepUnstopped(listed[id], sandbox)
+		}
+	}
+}
+
+// noteEnded notes the sandboxes that have ended, and those that are ready.
+func (p *pass) noteEnded(listed map[string]*cri.Entry) {
+	current := map[string]*ended{}
+	ready := map[string]bool{}
+	for id, e := range listed {
+		switch {
+		case !e.Sandbox:
+		case e.State == cri.StateRunning:
+			ready[id] = true
+		case p.ended[id] != nil:
+			current[id] = p.ended[id]
+		default:
+			current[id] = &ended{since: p.moment, hasRun: p.ready[id] || hasContainer(listed, id)}
 		}
 	}
 	p.ended = current
+	p.ready = ready
 }
 
 // askNetwork asks the runtime which network was made for a sandbox. Without an answer it is asked again.

@@ -20,6 +20,7 @@ func TestStops(t *testing.T) {
 		reported string
 		err      error // of the first call
 		after    time.Duration
+		never    bool // it was never ready
 		hangs    bool
 		want     bool
 	}{
@@ -31,6 +32,7 @@ func TestStops(t *testing.T) {
 		"it is on the node's network":     {state: cri.StateExited, after: stopLimit},
 		"its network is in another place": {state: cri.StateExited, reported: "/proc/20/ns/net", after: stopLimit},
 		"the runtime answers later":       {state: cri.StateExited, reported: network, err: errors.New("busy"), after: stopLimit, want: true},
+		"it is not yet made":              {state: cri.StateExited, reported: network, after: stopLimit, never: true},
 		"the runtime does not answer now": {state: cri.StateExited, reported: network, after: stopLimit, hangs: true},
 	} {
 		root := node(t, nil)
@@ -49,6 +51,11 @@ func TestStops(t *testing.T) {
 			return tt.reported, err
 		}
 		l := New(options)
+		if !tt.never {
+			entry.State = cri.StateRunning
+			l.Pass(t.Context())
+		}
+		entry.State = tt.state
 		l.Pass(t.Context())
 		now = now.Add(tt.after)
 		found := l.Pass(t.Context()).Findings
