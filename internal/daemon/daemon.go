@@ -65,8 +65,8 @@ type Daemon struct {
 	chain    atomic.Pointer[facts.Chain] // nil while no call hangs
 	// proven is what the chain of a call has proved, as long as it outlives the call, nil for nothing.
 	proven atomic.Pointer[facts.Finding]
-	// beside is the chain of a reason beside the primary one, nil for none.
-	beside atomic.Pointer[facts.Finding]
+	// second is the chain of a reason beside the primary one, nil for none.
+	second atomic.Pointer[facts.Finding]
 	ledger *ledger.Ledger
 	owed   owed
 
@@ -138,7 +138,7 @@ func New(cfg Config, build exporter.Build, log *zap.Logger) (*Daemon, error) {
 		func(context.Context) (exporter.Node, error) { return exporter.ReadNode(cfg.ProcFS, cfg.SysFS), nil })
 	registry.MustRegister(exporter.NewCollector(d, node, build.Version))
 	d.run(d.find, d.afterSearch(d.loop.Run), d.afterSearch(d.checkStatus), d.checkVersion,
-		d.dialer.Run, d.sources.Run, d.followChain, d.followBeside, d.keepLedger, d.runJudge, d.runNotifier)
+		d.dialer.Run, d.sources.Run, d.followChain, d.followSecond, d.keepLedger, d.runJudge, d.runNotifier)
 	d.readies = append(d.readies, d.loop.Ready())
 	d.serve(build)
 	return d, nil

@@ -60,7 +60,7 @@ func (d *Daemon) facts(t time.Time, timeout time.Duration) facts.Facts {
 	f.Evidence.Children = d.withPods(f.Evidence.Children)
 	f.Evidence.Chain = d.chain.Load()
 	f.Evidence.Findings = d.findings()
-	f.Evidence.Beside = d.beside.Load()
+	f.Evidence.Second = d.second.Load()
 	return f
 }
 

@@ -22,8 +22,8 @@ type Evidence struct {
 	KubeletUnit    string            `json:"kubelet_unit,omitzero"` // the systemd service that runs or last ran it, without ".service"
 	Chain          *Chain            `json:"chain,omitzero"`        // nil while no call hangs
 	Findings       []Finding         `json:"findings,omitempty"`    // those of the ledger the oldest first
-	// Beside is the chain of a reason beside the primary one, from the process that it is about; nil for none.
-	Beside *Finding `json:"beside,omitzero"`
+	// Second is the chain of a reason beside the primary one, from the process that it is about; nil for none.
+	Second *Finding `json:"second,omitzero"`
 }
 
 // Source is the state of a source of evidence.

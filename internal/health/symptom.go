@@ -31,9 +31,9 @@ func FindSymptom(f *facts.Facts, v *facts.Verdict, moment time.Time, last facts.
 	return found, found.Operation != ""
 }
 
-// FindBeside returns the process that another reason than the primary one is about, and that reason: two faults can be
+// FindSecond returns the process that another reason than the primary one is about, and that reason: two faults can be
 // there at once, and each has its chain. It leaves out those whose chain is known. ok is false where there is none.
-func FindBeside(f *facts.Facts, v *facts.Verdict) (found facts.Symptom, reason string, ok bool) {
+func FindSecond(f *facts.Facts, v *facts.Verdict) (found facts.Symptom, reason string, ok bool) {
 	for i := range v.Active {
 		a := &v.Active[i]
 		pid := Subject(f.At(a.Hop), a.ID)

@@ -128,7 +128,7 @@ func reasonLines(rows []Row) (out []string) {
 			text += ": " + r.Sub[0]
 		}
 		out = append(out, text)
-		i := slices.IndexFunc(r.Sub, func(line string) bool { return strings.HasPrefix(line, besideNext) })
+		i := slices.IndexFunc(r.Sub, func(line string) bool { return strings.HasPrefix(line, secondNext) })
 		if i >= 0 {
 			out = append(out, r.Sub[i])
 		}

@@ -61,7 +61,7 @@ func Status(c Content) *Document {
 	)
 	also := Section{ID: "others", Title: "Also active", Kind: Items}
 	for _, a := range secondary {
-		also.Rows = append(also.Rows, Row{Label: Printable(a.ID), Text: severity(s, a), Sub: besideLines(&a)})
+		also.Rows = append(also.Rows, Row{Label: Printable(a.ID), Text: severity(s, a), Sub: secondLines(&a)})
 	}
 	d.Sections = filled(
 		todo,
@@ -119,11 +119,11 @@ func repeats(step, next string) bool {
 	return len(commands) > 0
 }
 
-// besideNext is what the next step of a reason beside the primary one begins with.
-const besideNext = "Next: "
+// secondNext is what the next step of a reason beside the primary one begins with.
+const secondNext = "Next: "
 
-// besideLines are what is known of a reason beside the primary one: its evidence, or its chain with the culprit, and the next step.
-func besideLines(a *facts.Active) []string {
+// secondLines are what is known of a reason beside the primary one: its evidence, or its chain with the culprit, and the next step.
+func secondLines(a *facts.Active) []string {
 	own := a.Cause
 	if own == nil {
 		return printables(a.Evidence)
@@ -135,7 +135,7 @@ func besideLines(a *facts.Active) []string {
 		out = append(out, who.Label+": "+who.Text)
 	}
 	if own.Next != "" {
-		out = append(out, besideNext+Printable(own.Next))
+		out = append(out, secondNext+Printable(own.Next))
 	}
 	out = append(out, printables(BesideChain(&shown, a.Evidence))...)
 	links := chain(&shown)

@@ -15,14 +15,14 @@ var fullRoot = &facts.Storage{At: t0, FileSystems: []facts.FileSystem{{Directory
 // stoppedAgent is what a helper waits for.
 var stoppedAgent = facts.Link{Kind: facts.KindProcess, Name: "agent", PID: 4713, State: facts.LinkStopped, Evidence: "stopped"}
 
-// helperBeside returns facts with two faults: a full disk, and a helper that waits for a stopped agent.
-func helperBeside() facts.Facts {
+// secondHelper returns facts with two faults: a full disk, and a helper that waits for a stopped agent.
+func secondHelper() facts.Facts {
 	f := healthyFacts(t0)
 	f.Calls = answeredCalls()
 	f.Evidence.Storage = fullRoot
 	f.Evidence.Children = &facts.Children{Shims: 5, Old: []facts.Child{{PID: 4712, Comm: "plugin", State: "S", Since: t0.Add(-time.Minute)}}}
 	helper := facts.Link{Kind: facts.KindHelper, Name: "plugin", PID: 4712, State: facts.LinkPeer, Evidence: "waits"}
-	f.Evidence.Beside = &facts.Finding{Reason: RuntimeHelperStuck, Chain: facts.Chain{At: t0, Links: []facts.Link{helper, stoppedAgent}}}
+	f.Evidence.Second = &facts.Finding{Reason: RuntimeHelperStuck, Chain: facts.Chain{At: t0, Links: []facts.Link{helper, stoppedAgent}}}
 	return f
 }
 
@@ -31,9 +31,9 @@ func TestTwoFaults(t *testing.T) {
 	hangs := hangingList()
 	hangs.Evidence.Storage = fullRoot
 	hangs.Evidence.Chain = chainOf(facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkStopped})
-	found := helperBeside()
-	found.Evidence.Findings = []facts.Finding{*found.Evidence.Beside}
-	found.Evidence.Beside = nil
+	found := secondHelper()
+	found.Evidence.Findings = []facts.Finding{*found.Evidence.Second}
+	found.Evidence.Second = nil
 	for _, tt := range []struct {
 		name    string
 		f       facts.Facts
@@ -41,7 +41,7 @@ func TestTwoFaults(t *testing.T) {
 		culprit int
 		step    string
 	}{
-		{"a helper whose chain was followed", helperBeside(), RuntimeHelperStuck, 4713, "kill -CONT 4713"},
+		{"a helper whose chain was followed", secondHelper(), RuntimeHelperStuck, 4713, "kill -CONT 4713"},
 		{"a helper that the ledger has found", found, RuntimeHelperStuck, 4713, "kill -CONT 4713"},
 		{"a list that hangs", hangs, ShimStuck, 4711, "kill -CONT 4711"},
 	} {
@@ -62,10 +62,10 @@ func TestTwoFaults(t *testing.T) {
 // TestOneFaultHasOneCause: a reason beside the primary one has no cause of its own where that is the primary's, or not
 // about its process, or old.
 func TestOneFaultHasOneCause(t *testing.T) {
-	other := helperBeside()
+	other := secondHelper()
 	other.Evidence.Children.Old[0].PID = 5000
-	old := helperBeside()
-	old.Evidence.Beside.Chain.At = t0.Add(-time.Minute)
+	old := secondHelper()
+	old.Evidence.Second.Chain.At = t0.Add(-time.Minute)
 	symptom := hangingList()
 	symptom.Evidence.Chain = chainOf(facts.Link{Kind: facts.KindShim, Name: "containerd-shim", PID: 4711, State: facts.LinkStopped})
 	for name, tt := range map[string]struct {
@@ -84,8 +84,8 @@ func TestOneFaultHasOneCause(t *testing.T) {
 	}
 }
 
-// TestFindBeside: the chain of a reason beside the primary one is followed where it is about a process and not known yet.
-func TestFindBeside(t *testing.T) {
+// TestFindSecond: the chain of a reason beside the primary one is followed where it is about a process and not known yet.
+func TestFindSecond(t *testing.T) {
 	warning := func(id string) facts.Active {
 		return facts.Active{ID: id, Severity: facts.SeverityWarning, Since: t0}
 	}
@@ -102,10 +102,10 @@ func TestFindBeside(t *testing.T) {
 		"the primary chain has it": {v: facts.Verdict{Chain: []facts.Link{{PID: 4712}}, Active: []facts.Active{warning(ShimStuck), warning(RuntimeHelperStuck)}}},
 		"information":              {v: facts.Verdict{Active: []facts.Active{warning(RuntimeStorageFull), {ID: RuntimeHelperStuck, Severity: facts.SeverityInfo}}}},
 	} {
-		f := helperBeside()
+		f := secondHelper()
 		f.Evidence.Findings = tt.found
 		tt.v.Reason = tt.v.Active[0].ID
-		got, _, ok := FindBeside(&f, &tt.v)
+		got, _, ok := FindSecond(&f, &tt.v)
 		check.Equal(t, got, tt.want, "%s", name)
 		check.Equal(t, ok, tt.want.Process != 0, "%s: ok", name)
 	}

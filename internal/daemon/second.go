@@ -10,15 +10,15 @@ import (
 	"github.com/plegd/plegd/internal/health"
 )
 
-// followBeside follows the chain of a reason beside the primary one, until ctx ends, and then returns nil. Without
+// followSecond follows the chain of a reason beside the primary one, until ctx ends, and then returns nil. Without
 // such a reason it looks at the last verdict and at nothing else.
-func (d *Daemon) followBeside(ctx context.Context) error {
-	f := &besideFollower{Daemon: d}
+func (d *Daemon) followSecond(ctx context.Context) error {
+	f := &secondFollower{Daemon: d}
 	return d.pace.each(ctx, func() { f.tick(ctx) })
 }
 
-// besideFollower follows the chain of one process after the other.
-type besideFollower struct {
+// secondFollower follows the chain of one process after the other.
+type secondFollower struct {
 	*Daemon
 
 	explorer *chain.Explorer // nil while there is no such reason
@@ -28,15 +28,15 @@ type besideFollower struct {
 }
 
 // tick looks for such a reason, and follows its chain once when that is due.
-func (f *besideFollower) tick(ctx context.Context) {
+func (f *secondFollower) tick(ctx context.Context) {
 	if f.round.Busy() {
 		return
 	}
 	published := f.Published()
-	symptom, reason, ok := health.FindBeside(&published.Facts, &published.Verdict)
+	symptom, reason, ok := health.FindSecond(&published.Facts, &published.Verdict)
 	if !ok {
 		f.explorer = nil
-		f.beside.Store(nil)
+		f.second.Store(nil)
 		return
 	}
 	if f.explorer == nil || f.process != symptom.Process {
@@ -51,8 +51,8 @@ func (f *besideFollower) tick(ctx context.Context) {
 		return f.explorer.Explore(ctx, from), nil
 	})
 	if err != nil {
-		f.beside.Store(nil)
+		f.second.Store(nil)
 		return
 	}
-	f.beside.Store(&facts.Finding{Reason: reason, Since: symptom.Since, Chain: c})
+	f.second.Store(&facts.Finding{Reason: reason, Since: symptom.Since, Chain: c})
 }

@@ -11,7 +11,7 @@ func addCauses(v *facts.Verdict, sets []*signals) {
 	for i := range v.Active {
 		a := &v.Active[i]
 		if a.ID != v.Reason && a.Severity != facts.SeverityInfo && !isSymptomOf(a.ID, v.Reason) {
-			a.Cause = causeBeside(v, a, sets)
+			a.Cause = secondCause(v, a, sets)
 		}
 	}
 }
@@ -21,11 +21,11 @@ func isSymptomOf(id, primary string) bool {
 	return slices.Contains(symptoms, id) || slices.Contains(reasonOf(id).CausedBy, primary)
 }
 
-// causeBeside returns what is known of the cause of a reason beside the primary one; nil where that is nothing, or
+// secondCause returns what is known of the cause of a reason beside the primary one; nil where that is nothing, or
 // where both have the same culprit.
-func causeBeside(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.ActiveCause {
+func secondCause(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.ActiveCause {
 	out := facts.ActiveCause{}
-	c := sets[0].chainBeside(v, a, signalsAt(sets, a.Hop))
+	c := sets[0].secondChain(a, signalsAt(sets, a.Hop))
 	culprit := c.Culprit()
 	if culprit != nil && v.Culprit != nil && culprit.IsSame(v.Culprit) {
 		return nil
@@ -40,15 +40,15 @@ func causeBeside(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.Acti
 	return &out
 }
 
-// chainBeside returns the chain that is about a reason beside the primary one, nil for none. at are the signals of its hop.
-func (s *signals) chainBeside(v *facts.Verdict, a *facts.Active, at *signals) *facts.Chain {
-	if found := at.finding(a.ID); found != nil {
+// secondChain returns the chain that is about a reason beside the primary one, nil for none. own are the signals of its hop.
+func (s *signals) secondChain(a *facts.Active, own *signals) *facts.Chain {
+	if found := own.finding(a.ID); found != nil {
 		return &found.Chain
 	}
-	beside := s.f.Evidence.Beside
-	isItsOwn := beside != nil && beside.Reason == a.ID && beside.Chain.First().PID == Subject(at.f, a.ID)
-	if isItsOwn && s.age(beside.Chain.At) <= chainValid {
-		return &beside.Chain
+	second := s.f.Evidence.Second
+	isItsOwn := second != nil && second.Reason == a.ID && second.Chain.First().PID == Subject(own.f, a.ID)
+	if isItsOwn && s.age(second.Chain.At) <= chainValid {
+		return &second.Chain
 	}
 	if s.chainCause == a.ID {
 		return s.chain

@@ -13,8 +13,8 @@ import (
 	"github.com/plegd/plegd/test/must"
 )
 
-// TestChainBeside: the chain of a reason beside the primary one is followed while that is active.
-func TestChainBeside(t *testing.T) {
+// TestSecondChain: the chain of a reason beside the primary one is followed while that is active.
+func TestSecondChain(t *testing.T) {
 	root := t.TempDir()
 	stat := evidencetest.StatLine(7, "plugin", 'T', 1, 9)
 	evidencetest.WriteTree(t, root, map[string]string{"7/stat": stat, "7/task/7/stat": stat, "7/cgroup": "0::/\n"})
@@ -28,9 +28,9 @@ func TestChainBeside(t *testing.T) {
 	both := &facts.Snapshot{Verdict: facts.Verdict{Reason: full.ID, Active: []facts.Active{full, helper}}}
 	both.Facts.Evidence.Children = &facts.Children{Old: []facts.Child{{PID: 7, Comm: "plugin", State: "T"}}}
 	d.published.Store(both)
-	f := &besideFollower{Daemon: d}
+	f := &secondFollower{Daemon: d}
 	f.tick(t.Context())
-	found := d.beside.Load()
+	found := d.second.Load()
 	if found == nil || found.Reason != helper.ID || found.Chain.Culprit() == nil || found.Chain.Culprit().PID != 7 {
 		t.Fatalf("%+v", found)
 	}
@@ -38,5 +38,5 @@ func TestChainBeside(t *testing.T) {
 	alone.Verdict.Active = []facts.Active{full}
 	d.published.Store(&alone)
 	f.tick(t.Context())
-	check.Equal(t, d.beside.Load() == nil, true, "it is over")
+	check.Equal(t, d.second.Load() == nil, true, "it is over")
 }
