@@ -46,9 +46,9 @@ func (f *secondFollower) tick(ctx context.Context) {
 		return
 	}
 	f.due = time.Now().Add(exploreEvery)
-	from := f.chainSymptom(&published.Facts, &published.Verdict, symptom)
+	start := f.chainSymptom(&published.Facts, &published.Verdict, symptom)
 	c, err := f.round.Do(ctx, roundTimeout, func(context.Context) (facts.Chain, error) {
-		return f.explorer.Explore(ctx, from), nil
+		return f.explorer.Explore(ctx, start), nil
 	})
 	if err != nil {
 		f.second.Store(nil)

@@ -22,8 +22,8 @@ const (
 // its unit: the oldest process of those that were started there since. nil for none. Shims are left out: the runtime may have
 // started one just before its end. What they start has a parent there.
 func (p *Process) preparing(ctx context.Context, moment time.Time) *facts.Child {
-	own := proc.ParseCgroups([]byte(p.place.cgroup)).Main()
-	if own == "" || own == "/" {
+	group := proc.ParseCgroups([]byte(p.place.cgroup)).Main()
+	if group == "" || group == "/" {
 		return nil
 	}
 	all, err := p.hop.table.Processes(ctx, familyInterval)
@@ -41,10 +41,10 @@ func (p *Process) preparing(ctx context.Context, moment time.Time) *facts.Child 
 	slices.SortFunc(newer, func(a, b proc.Process) int { return cmp.Compare(a.Start, b.Start) })
 	up := p.up()
 	for _, candidate := range newer[:min(len(newer), maxNewer)] {
-		since := proc.StartedAt(moment, up, candidate.Start)
-		isOld := moment.Sub(since) >= preparingAge
+		begun := proc.StartedAt(moment, up, candidate.Start)
+		isOld := moment.Sub(begun) >= preparingAge
 		if isOld && p.isHere(candidate.PID) && !p.isHere(candidate.PPID) {
-			return &facts.Child{PID: candidate.PID, Comm: candidate.Comm, State: proc.ThreadState(candidate.State), Since: since}
+			return &facts.Child{PID: candidate.PID, Comm: candidate.Comm, State: proc.ThreadState(candidate.State), Since: begun}
 		}
 	}
 	return nil

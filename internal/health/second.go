@@ -40,13 +40,13 @@ func secondCause(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.Acti
 	return &out
 }
 
-// secondChain returns the chain that is about a reason beside the primary one, nil for none. own are the signals of its hop.
-func (s *signals) secondChain(a *facts.Active, own *signals) *facts.Chain {
-	if found := own.finding(a.ID); found != nil {
+// secondChain returns the chain that is about a reason beside the primary one, nil for none. ofHop are the signals of its hop.
+func (s *signals) secondChain(a *facts.Active, ofHop *signals) *facts.Chain {
+	if found := ofHop.finding(a.ID); found != nil {
 		return &found.Chain
 	}
 	second := s.f.Evidence.Second
-	isItsOwn := second != nil && second.Reason == a.ID && second.Chain.First().PID == Subject(own.f, a.ID)
+	isItsOwn := second != nil && second.Reason == a.ID && second.Chain.First().PID == Subject(ofHop.f, a.ID)
 	if isItsOwn && s.age(second.Chain.At) <= chainValid {
 		return &second.Chain
 	}
