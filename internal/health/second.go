@@ -21,8 +21,8 @@ func isSymptomOf(id, primary string) bool {
 	return slices.Contains(symptoms, id) || slices.Contains(reasonOf(id).CausedBy, primary)
 }
 
-// secondCause returns what is known of the cause of a reason beside the primary one; nil where that is nothing, or
-// where both have the same culprit.
+// secondCause returns what is known of the cause of a reason beside the primary one, and its next step; nil where both
+// have the same culprit.
 func secondCause(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.ActiveCause {
 	out := facts.ActiveCause{}
 	c := sets[0].secondChain(a, signalsAt(sets, a.Hop))
@@ -34,8 +34,8 @@ func secondCause(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.Acti
 		out = facts.ActiveCause{Chain: c.Links, ChainEnd: c.Unknown, Culprit: culprit}
 	}
 	out.Next = ownStep(a.ID, a.Hop, sets, c)
-	if out.Next == "" && culprit == nil {
-		return nil
+	if out.Next == "" {
+		out.Next = pageNext(signalsAt(sets, a.Hop).f, reasonOf(a.ID), out.Chain)
 	}
 	return &out
 }

@@ -59,7 +59,16 @@ func TestTwoFaults(t *testing.T) {
 	}
 }
 
-// TestOneFaultHasOneCause: a reason beside the primary one has no cause of its own where that is the primary's, or not
+// TestSecondStep: a second fault without a culprit has the step of its page.
+func TestSecondStep(t *testing.T) {
+	f := secondHelper()
+	f.Evidence.Second = nil
+	v := Judge(&f, t0, nil)
+	second := v.ActiveReason(RuntimeHelperStuck)
+	check.Equal(t, second.Cause.Next, reasonOf(RuntimeHelperStuck).Next, "the next step")
+}
+
+// TestOneFaultHasOneCause: a reason beside the primary one has no culprit of its own where that is the primary's, or not
 // about its process, or old.
 func TestOneFaultHasOneCause(t *testing.T) {
 	other := secondHelper()
@@ -78,7 +87,7 @@ func TestOneFaultHasOneCause(t *testing.T) {
 	} {
 		v := Judge(&tt.f, t0, nil)
 		second := v.ActiveReason(tt.id)
-		if second == nil || v.Reason == tt.id || second.Cause != nil {
+		if second == nil || v.Reason == tt.id || second.Cause != nil && second.Cause.Culprit != nil {
 			t.Errorf("%s: %+v beside %s", name, second, v.Reason)
 		}
 	}
