@@ -122,22 +122,24 @@ func repeats(step, next string) bool {
 // secondNext is what the next step of a reason beside the primary one begins with.
 const secondNext = "Next: "
 
-// secondLines are what is known of a reason beside the primary one: its evidence, or its chain with the culprit, and the next step.
+// secondLines are what is known of a reason beside the primary one: its culprit, or else its first evidence, the next step,
+// and the rest.
 func secondLines(a *facts.Active) []string {
 	own := a.Cause
 	if own == nil {
 		return printables(a.Evidence)
 	}
 	shown := facts.Snapshot{Verdict: facts.Verdict{Chain: own.Chain, ChainEnd: own.ChainEnd, Culprit: own.Culprit}}
-	var out []string
+	out := printables(BesideChain(&shown, a.Evidence))
+	first := min(len(out), 1)
 	if own.Culprit != nil {
 		who := culpritTerm(&shown)
-		out = append(out, who.Label+": "+who.Text)
+		out = slices.Insert(out, 0, who.Label+": "+who.Text)
+		first = 1
 	}
 	if own.Next != "" {
-		out = append(out, secondNext+Printable(own.Next))
+		out = slices.Insert(out, first, secondNext+Printable(own.Next))
 	}
-	out = append(out, printables(BesideChain(&shown, a.Evidence))...)
 	links := chain(&shown)
 	for i := range links.Rows {
 		out = append(out, "Chain: "+chainText(&links.Rows[i]))
