@@ -640,8 +640,8 @@ if [ "$CNI_COMMAND" = DEL ] && [ -e "$0.broken" ]; then echo '{"cniVersion": "0.
 			wait := inBackground(func() {
 				again := time.NewTicker(2 * time.Second)
 				defer again.Stop()
-				for ctx.Err() == nil { // as a kubelet, which does not remove it before
-					_ = pod.TryStop(ctx)
+				for ctx.Err() == nil {
+					pod.Discard()
 					select {
 					case <-again.C:
 					case <-ctx.Done():
@@ -726,10 +726,7 @@ func (b *bench) startPod() (wait func()) {
 	return inBackground(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		pod, err := b.cri.TryPodInNetwork(ctx)
-		if err == nil { // else the plugin has made no network
-			pod.Discard()
-		}
+		_ = b.cri.RunPodInNetwork(ctx) // the plugin makes no network
 	})
 }
 

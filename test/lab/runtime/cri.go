@@ -123,9 +123,17 @@ func (r *CRI) RunPod() *Pod {
 // TryRunPod is RunPod for a runtime that may be unable to.
 func (r *CRI) TryRunPod(ctx context.Context) (*Pod, error) { return r.tryPod(ctx, namespaces()) }
 
-// TryPodInNetwork asks for a pod with a network of its own, for which the
-// runtime calls its network plugin.
+// TryPodInNetwork asks for a pod with a network of its own, by the runtime's network plugin.
 func (r *CRI) TryPodInNetwork(ctx context.Context) (*Pod, error) { return r.tryPod(ctx, nil) }
+
+// RunPodInNetwork is TryPodInNetwork, and removes what came of it.
+func (r *CRI) RunPodInNetwork(ctx context.Context) error {
+	p, err := r.TryPodInNetwork(ctx)
+	if err == nil {
+		p.Discard()
+	}
+	return err
+}
 
 func (r *CRI) tryPod(ctx context.Context, namespaces *runtimeapi.NamespaceOption) (*Pod, error) {
 	p := r.newPod(fmt.Sprintf("e2e-%d-%d", os.Getpid(), podCount.Add(1)))
@@ -351,12 +359,6 @@ func (p *Pod) Stop() {
 	do(p.r, "stop pod "+p.Name, p.r.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
 }
 
-// TryStop is Stop for a runtime that may be unable to.
-func (p *Pod) TryStop(ctx context.Context) error {
-	_, err := p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
-	return err
-}
-
 // Remove removes a pod's sandbox and its containers.
 func (p *Pod) Remove() {
 	p.r.t.Helper()
@@ -367,7 +369,7 @@ func (p *Pod) Remove() {
 func (p *Pod) Discard() {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	_ = p.TryStop(ctx)
+	_, _ = p.r.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.ID})
 	_, _ = p.r.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: p.ID})
 }
 
