@@ -258,13 +258,15 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 		f.futexWait(ctx, t)
 	case unix.SYS_MQ_TIMEDSEND, unix.SYS_MQ_TIMEDRECEIVE:
 		f.messageWait(ctx, t)
+	case unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_MSGRCV, unix.SYS_MSGSND:
+		f.ipcWait(ctx, t)
 	default:
 		f.otherCall(t)
 	}
 }
 
-// otherCall adds a thread that sleeps in a system call which names nothing that can be followed,
-// such as semop(2): more than that the process waits is not known.
+// otherCall adds a thread that sleeps in a system call which names nothing that can be followed:
+// more than that the process waits is not known.
 func (f *waiting) otherCall(t thread) {
 	switch {
 	case t.call.Idle != "":
