@@ -1,8 +1,11 @@
 package chain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,8 +66,8 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 		f.endWait(ctx, leads, text, otherEnd(writes))
 	case kind == pipe:
 		f.doubt("%sa pipe", text)
-	case kind == terminal && writes:
-		f.terminalWait(ctx, f.terminalOf(t, leads), text+leads)
+	case kind == terminal && certain:
+		f.terminalWait(ctx, t, f.terminalOf(t, leads), text+leads)
 	case kind == knownSocket:
 		f.socketWait(ctx, leads, text, certain)
 	case kind == otherSocket && writes && t.kind() == wchan.Receiver:
@@ -178,7 +181,11 @@ func (f *waiting) eventWait(ctx context.Context, t thread, text string) bool {
 // endWait adds the process at the other end of a pipe or a message queue, for which keep is true by its fdinfo.
 func (f *waiting) endWait(ctx context.Context, leads, text string, keep func(proc.FDInfo) bool) {
 	out := wait{key: leads, state: facts.LinkPeer, evidence: text + leads}
-	out = f.heldBy(ctx, out, leads, leadsTo(leads), keep)
+	f.addEnd(f.heldBy(ctx, out, leads, leadsTo(leads), keep))
+}
+
+// addEnd adds a wait for the other end of something, which the process itself may have.
+func (f *waiting) addEnd(out wait) {
 	if out.next == f.pid { // it waits for itself
 		out.next = 0
 		out.state = facts.LinkAsleep
@@ -215,13 +222,48 @@ func (f *waiting) terminalOf(t thread, leads string) int {
 	return -1
 }
 
-// terminalWait adds the process that should read the output of a pseudo terminal.
-func (f *waiting) terminalWait(ctx context.Context, number int, text string) {
+// terminalWait adds the process that has the master side of a pseudo terminal: it should read what is written to the
+// terminal, and write what is read.
+func (f *waiting) terminalWait(ctx context.Context, t thread, number int, text string) {
+	f.readMounts(ctx)
+	terminal := proc.ReadFDInfo(f.procfs, f.pid, t.call.FD())
+	pids, err := proc.Holders(ctx, f.procfs, func(pid, fd int, leads string) bool {
+		if path.Base(leads) != "ptmx" {
+			return false
+		}
+		master := proc.ReadFDInfo(f.procfs, pid, fd)
+		return master.Terminal == number && f.sharesTerminals(ctx, terminal.MountID, master.MountID, pid, leads)
+	})
 	name := fmt.Sprint(terminals, number)
-	out := wait{key: name, state: facts.LinkPeer, evidence: text}
-	f.add(f.heldBy(ctx, out, name, leadsTo("/dev/ptmx", "/dev/pts/ptmx"), func(info proc.FDInfo) bool {
-		return info.Terminal == number
-	}))
+	f.addEnd(f.heldByOne(ctx, wait{key: name, state: facts.LinkPeer, evidence: text}, name, pids, err))
+}
+
+// sharesTerminals reports whether a pseudo terminal and a master side that another process has are of the same devpts: each
+// container has one, with terminals of the same numbers. A descriptor may have come from the other process.
+func (f *waiting) sharesTerminals(ctx context.Context, terminal, master, pid int, leads string) bool {
+	mounts, err := f.table.Mounts(ctx, pid)
+	f.unseenIf("the mounts of other processes", err)
+	device := cmp.Or(devptsOf(f.mounts, terminal, leads), devptsOf(mounts, terminal, leads))
+	return device != "" && device == cmp.Or(devptsOf(mounts, master, leads), devptsOf(f.mounts, master, leads))
+}
+
+// devptsOf returns the device of the devpts for a file of some mount: that mount, or the one beside a ptmx in another file
+// system; "" where it is not known.
+func devptsOf(mounts []proc.Mount, id int, leads string) (device string) {
+	i := slices.IndexFunc(mounts, func(m proc.Mount) bool { return id != 0 && m.ID == id })
+	if i < 0 {
+		return ""
+	}
+	if mounts[i].Type == "devpts" {
+		return mounts[i].Device
+	}
+	instance := path.Join(path.Dir(leads), "pts")
+	for _, m := range mounts { // the last one hides the others
+		if m.Point == instance && m.Type == "devpts" {
+			device = m.Device
+		}
+	}
+	return device
 }
 
 // connectWait follows a thread in connect(2).

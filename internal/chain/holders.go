@@ -16,16 +16,21 @@ func leadsTo(places ...string) func(string) bool {
 }
 
 // heldBy completes a wait with the process that holds a descriptor for which leads is true by
-// where it leads, and keep by its fdinfo; keep may be nil. Of several, one that waits itself, one
-// that is younger than the fault, and pid 1, which keeps the sockets that systemd made, do not
-// count; else the only one that stands still does, or where none does the first one that a CPU quota
-// holds up. It is the process itself where no other one holds it.
+// where it leads, and keep by its fdinfo; keep may be nil.
 func (f *waiting) heldBy(ctx context.Context, out wait, what string, leads func(string) bool,
 
 	keep func(proc.FDInfo) bool) wait {
 	pids, err := proc.Holders(ctx, f.procfs, func(pid, fd int, place string) bool {
 		return leads(place) && (keep == nil || keep(proc.ReadFDInfo(f.procfs, pid, fd)))
 	})
+	return f.heldByOne(ctx, out, what, pids, err)
+}
+
+// heldByOne completes a wait with one of the processes that hold something; the error is why some could not be read. Of
+// several, one that waits itself, one that is younger than the fault, and pid 1, which keeps the sockets that systemd made,
+// do not count; else the only one that stands still does, or where none does the first one that a CPU quota holds up. It is
+// the process itself where no other one holds it.
+func (f *waiting) heldByOne(ctx context.Context, out wait, what string, pids []int, err error) wait {
 	named := f.holdersToName(ctx, pids)
 	switch {
 	case len(named) == 1:

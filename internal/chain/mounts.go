@@ -149,12 +149,17 @@ func (f *waiting) backingOf(mount proc.Mount) (file string, below proc.Mount, ok
 	return file, below, ok
 }
 
-// mountOf returns the mount that a thread waits for: that of the descriptor of its
-// system call, else the only one whose server it may wait for.
-func (f *waiting) mountOf(ctx context.Context, t thread) (path string, mount proc.Mount, ok bool) {
+// readMounts reads the table of mounts of the process once.
+func (f *waiting) readMounts(ctx context.Context) {
 	if f.mounts == nil && f.mountsErr == nil {
 		f.mounts, f.mountsErr = f.table.Mounts(ctx, f.pid)
 	}
+}
+
+// mountOf returns the mount that a thread waits for: that of the descriptor of its
+// system call, else the only one whose server it may wait for.
+func (f *waiting) mountOf(ctx context.Context, t thread) (path string, mount proc.Mount, ok bool) {
+	f.readMounts(ctx)
 	fd := t.call.FD()
 	if t.call.File != "" && fd >= 0 {
 		path = proc.WithoutDeleted(f.fd(fd))
