@@ -72,6 +72,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 		f.socketWait(ctx, leads, text, certain)
 	case kind == otherSocket && writes && t.kind() == wchan.Receiver:
 		f.datagramWait(ctx, text)
+	case kind == otherSocket && !writes && f.netlinkWait(leads, text, certain):
 	case kind == otherSocket:
 		f.doubt("%sa socket that is neither unix, TCP nor UDP, or not connected", text)
 	case leads == eventLink && !writes && certain && f.eventWait(ctx, t, text):
@@ -125,6 +126,24 @@ func (f *waiting) datagramWait(ctx context.Context, text string) {
 		key: "datagrams", state: facts.LinkPeer, evidence: text + "a socket with too many datagrams",
 		unknown: fmt.Sprintf("datagrams wait at %d sockets, and the one of its own cannot be seen", len(full)),
 	})
+}
+
+// netlinkWait adds the wait for a message at a netlink socket, which the kernel sends. It is false for another socket.
+func (f *waiting) netlinkWait(leads, text string, certain bool) bool {
+	inode, _ := proc.SocketInode(leads)
+	socket, err := proc.Netlink(f.procfs, f.pid, inode)
+	f.unseenIf("its netlink sockets", err)
+	if err != nil {
+		return false
+	}
+	text += "a netlink socket (" + socket.Name() + ")"
+	if !certain || !socket.IsOfKernel() {
+		f.doubt("%s", text)
+		return true
+	}
+	text += ": it waits for a message of the kernel, which has not come"
+	f.add(wait{key: leads, state: facts.LinkAsleep, evidence: text})
+	return true
 }
 
 // socketWait adds the other end of the socket that a thread reads from or writes to.

@@ -98,6 +98,8 @@ const (
 	connectionsOf = " are connections of "
 	// doesNotReap is in that of one whose ended children use up a limit of tasks.
 	doesNotReap = "does not reap"
+	// ofKernel is in that of one that waits for an event which no process sends.
+	ofKernel = " message of the kernel"
 )
 
 // processStep is the step for a process that waits for no other one.
@@ -118,6 +120,9 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 	case locked >= 0:
 		return fmt.Sprintf("See what %s does, and let it end or end it: %s: %s.", who, links[locked].Who(),
 			links[locked].Evidence)
+	case culprit.Kind == facts.KindHelper && strings.Contains(culprit.Evidence, ofKernel):
+		return fmt.Sprintf("See which event %s waits for, and why that does not come: %s; `kill %d` ends this last helper, and the runtime reports the error.",
+			who, culprit.Evidence, culprit.PID)
 	case culprit.Kind == facts.KindHelper:
 		return fmt.Sprintf("See what %s waits for; `kill %d` ends this last helper, and the runtime reports the error.",
 			who, culprit.PID)

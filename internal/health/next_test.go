@@ -26,6 +26,7 @@ func TestFirstStep(t *testing.T) {
 	}{
 		"a helper's child has the pipe":       {[]facts.Link{call, shim, plugin, child}, "`kill 31`", "kill 30"},
 		"a helper alone":                      {[]facts.Link{call, shim, with(plugin, facts.LinkAsleep)}, "`kill 30`", ""},
+		"a helper waits for the kernel":       {[]facts.Link{call, shim, {Kind: facts.KindHelper, Name: "ip", PID: 31, State: facts.LinkAsleep, Evidence: "it waits for a message of the kernel, which has not come"}}, "See which event pid 31 (ip) waits for, and why that does not come: it waits for a message of the kernel", "restart"},
 		"a helper waits for a daemon":         {[]facts.Link{call, shim, peer(plugin), daemon}, "Get pid 40 (cni-daemon)", "kill"},
 		"a client that leaks connections":     {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkPeer, Evidence: "60 of its 64 descriptors are connections of pid 40"}, daemon}, "See why pid 40 (cni-daemon) keeps", "kill"},
 		"a daemon that keeps a pipe open":     {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkPeer, Evidence: "reads from pipe:[7], which pid 40 keeps open"}, daemon}, "See what pid 40 (cni-daemon) is", "kill"},
