@@ -17,7 +17,7 @@ import (
 
 // TestPrograms: starts that fail end in the program that cannot be started, where that is known.
 func TestPrograms(t *testing.T) {
-	const shim, runc, script = "/usr/bin/containerd-shim-runc-v2", "/usr/sbin/runc", "#!/bin/sh\n"
+	const shim, runc, script = "/usr/bin/containerd-shim-runc-v2", "/usr/sbin/runc", "#!sh\n"
 	all := map[string]string{shim: script, runc: script}
 	with := func(changes ...string) map[string]string {
 		files := map[string]string{shim: script, runc: script}

@@ -2,9 +2,14 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,10 +18,16 @@ import (
 // NotThere is the defect of a program whose file is gone.
 const NotThere = "is not there"
 
-// elfMachine is where the machine is in an ELF header, elfHead the length of the part that is read.
 const (
+	// elfMachine is where the machine is in an ELF header, elfHead the length of the part that is compared.
 	elfMachine = 18
 	elfHead    = 20
+	// programHead is how much of a program execve(2) looks at for #! and an interpreter (BINPRM_BUF_SIZE).
+	programHead = 256
+	// maxProgram bounds the part of an ELF program that is looked at, in bytes: the list of its sections is at its end.
+	maxProgram = 256 << 20
+	// maxInterpreters is how many interpreters execve(2) follows (exec_binprm).
+	maxInterpreters = 5
 )
 
 // Program is a file as execve(2) takes it.
@@ -43,6 +54,13 @@ func readProgram(procfs string, pid int, path string) (Program, error) {
 		return Program{}, failed(path, err)
 	}
 	defer func() { _ = unix.Close(root) }()
+	like, _ := readRecord(Path(procfs, pid, "exe"), make([]byte, elfHead)) // without it any architecture counts
+	return programIn(root, path, like, maxInterpreters)
+}
+
+// programIn returns the program at a path below a root directory, which is like another one; interpreters is how many of
+// its interpreters are read.
+func programIn(root int, path string, like []byte, interpreters int) (Program, error) {
 	fd, err := openIn(root, path, unix.O_PATH)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return Program{Defect: NotThere, IsSkipped: true}, nil
@@ -52,7 +70,8 @@ func readProgram(procfs string, pid int, path string) (Program, error) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	var mounted unix.Statfs_t
+	if err := cmp.Or(unix.Fstat(fd, &st), unix.Fstatfs(fd, &mounted)); err != nil {
 		return Program{}, failed(path, err)
 	}
 	p := Program{Changed: time.Unix(st.Ctim.Unix())}
@@ -63,40 +82,85 @@ func readProgram(procfs string, pid int, path string) (Program, error) {
 	case st.Mode&0o111 == 0:
 		p.Defect = fmt.Sprintf("is not executable (mode %04o)", st.Mode&0o7777)
 		p.IsSkipped = true
+	case mounted.Flags&unix.ST_NOEXEC != 0:
+		p.Defect = "is on a file system that is mounted noexec"
+		p.IsSkipped = true
 	case st.Size == 0:
 		p.Defect = "is empty"
 	default:
-		p.Defect, err = headDefect(root, path, Path(procfs, pid, "exe"))
+		p.Defect, err = contentDefect(root, path, like, interpreters)
 	}
 	return p, err
 }
 
-// headDefect returns what the first bytes of a program show, beside those of a program that runs.
-func headDefect(root int, path, running string) (string, error) {
+// contentDefect returns what the first bytes of a program show, beside those of a program that runs, and its interpreter.
+func contentDefect(root int, path string, like []byte, interpreters int) (string, error) {
 	fd, err := openIn(root, path, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
 		return "", failed(path, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
-	head := make([]byte, elfHead)
-	n, err := unix.Read(fd, head)
-	if err != nil {
+	f := os.NewFile(uintptr(fd), path)
+	defer func() { _ = f.Close() }()
+	head := make([]byte, programHead)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return "", failed(path, err)
 	}
 	head = head[:n]
-	like, _ := readRecord(running, make([]byte, elfHead)) // without it any architecture counts
+	isScript := bytes.HasPrefix(head, []byte("#!"))
 	switch {
-	case bytes.HasPrefix(head, []byte("#!")):
-		return "", nil
+	case isScript:
 	case !isELF(head):
 		return "begins with neither an ELF header nor #!", nil
-	case isELF(like) && !bytes.Equal(head[elfMachine:], like[elfMachine:]):
+	case isELF(like) && !bytes.Equal(head[elfMachine:elfHead], like[elfMachine:elfHead]):
 		return "is built for another architecture", nil
 	}
-	return "", nil
+	interpreter := elfInterpreter(f)
+	left := 0 // that of an ELF program is the last one
+	if isScript {
+		interpreter = scriptInterpreter(head)
+		left = interpreters - 1
+	}
+	if interpreter == "" || interpreters == 0 {
+		return "", nil
+	}
+	p, err := programIn(root, interpreter, like, left)
+	if err != nil || p.Defect == "" {
+		return "", err
+	}
+	return fmt.Sprintf("cannot be started, for its interpreter %s %s", interpreter, p.Defect), nil
 }
 
-func isELF(head []byte) bool { return len(head) == elfHead && bytes.HasPrefix(head, []byte("\x7fELF")) }
+// scriptInterpreter returns the absolute path behind #!, "" where there is none.
+func scriptInterpreter(head []byte) string {
+	line, _, isWhole := strings.Cut(string(head[2:]), "\n")
+	fields := strings.Fields(line)
+	isPath := len(fields) > 0 && strings.HasPrefix(fields[0], "/")
+	if !isPath || !isWhole && len(fields) == 1 && len(head) == programHead { // its path may be cut
+		return ""
+	}
+	return fields[0]
+}
+
+// elfInterpreter returns the absolute path of an ELF program's interpreter, "" where it has none or that is not known.
+func elfInterpreter(f io.ReaderAt) string {
+	program, err := elf.NewFile(io.NewSectionReader(f, 0, maxProgram))
+	if err != nil {
+		return ""
+	}
+	for _, part := range program.Progs {
+		if part.Type == elf.PT_INTERP && part.Filesz <= unix.PathMax {
+			b, _ := io.ReadAll(part.Open())
+			path, _, isWhole := strings.Cut(string(b), "\x00")
+			if isWhole && strings.HasPrefix(path, "/") {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+func isELF(head []byte) bool { return len(head) >= elfHead && bytes.HasPrefix(head, []byte("\x7fELF")) }
 
 // openIn opens a path below a root directory, which no link leaves.
 func openIn(root int, path string, flags uint64) (int, error) {
