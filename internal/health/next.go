@@ -100,6 +100,8 @@ const (
 	doesNotReap = "does not reap"
 	// ofKernel is in that of one that waits for an event which no process sends.
 	ofKernel = " message of the kernel"
+	// limitOf is in that of a runtime with a limit that what it starts cannot run with.
+	limitOf = "; its limit of "
 )
 
 // processStep is the step for a process that waits for no other one.
@@ -117,6 +119,9 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 		return fmt.Sprintf("Open the other end of the FIFO that %s waits for, or put a file in its place: %s.", who, culprit.Evidence)
 	case culprit.Kind != facts.KindRuntime && strings.Contains(culprit.Evidence, doesNotReap):
 		return fmt.Sprintf("Restart the service of %s, not the runtime: %s, %s. Its end frees them.", who, waiting.Evidence, culprit.Evidence)
+	case strings.Contains(culprit.Evidence, limitOf):
+		_, limits, _ := strings.Cut(culprit.Evidence, limitOf)
+		return fmt.Sprintf("Raise the limit of %s, with `prlimit --pid %d` at once and in its unit for later: %s.", who, culprit.PID, limits)
 	case locked >= 0:
 		return fmt.Sprintf("See what %s does, and let it end or end it: %s: %s.", who, links[locked].Who(),
 			links[locked].Evidence)

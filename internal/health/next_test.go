@@ -54,6 +54,7 @@ func TestFirstStep(t *testing.T) {
 		"a mount without its server":          {[]facts.Link{{Kind: facts.KindMount, Name: "/v", State: facts.LinkEnded, Evidence: "fuse on v"}}, "`umount /v`, and mount it again", "kill"},
 		"a program that is gone":              {[]facts.Link{with(shim, facts.LinkFailing), {Kind: facts.KindFile, Name: "/bin/runc", State: facts.LinkFailing, Evidence: "/bin/runc is not there"}}, "Put the program back, as by installing its package again: /bin/runc is not there. No restart", "kill"},
 		"a daemon that does not reap":         {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkFailing, Evidence: "pids.max of /x is 100"}, {Kind: facts.KindProcess, Name: "ipam", PID: 40, State: facts.LinkFailing, Evidence: "80 of them are children that it does not reap"}}, "Restart the service of pid 40 (ipam), not the runtime: pids.max of /x is 100, 80 of them", "kill"},
+		"a limit that children inherit":       {[]facts.Link{{Kind: facts.KindRuntime, Name: "containerd", PID: 10, State: facts.LinkFailing, Evidence: "starts failed; its limit of the stack size is 8 KiB (LimitSTACK)"}}, "Raise the limit of pid 10 (containerd), with `prlimit --pid 10` at once and in its unit for later: the stack size is 8 KiB", "kill"},
 		"a log pipe of which nobody is known": {[]facts.Link{call, {Kind: facts.KindRuntime, Name: "containerd", PID: 1, State: facts.LinkPeer}}, "", "kill"},
 	} {
 		c := &facts.Chain{Links: tt.links}

@@ -59,6 +59,7 @@ const (
 	cgroupsOfChildren    = "cgroups of children"
 	directoriesOfStarts  = "directories of starts"
 	programsOfStarts     = "programs of starts"
+	limitsOfRuntime      = "limits"
 	mountTable           = "mount table"
 	networksOfPods       = "networks of pods"
 )

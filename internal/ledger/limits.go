@@ -16,6 +16,30 @@ import (
 // cacheShare is the percentage of a memory limit from which page cache may make room where memory is refused.
 const cacheShare = 10
 
+// leastLimits are soft limits below which a Go program, as shims and runc are, cannot start on 64 bits; children inherit
+// them from the runtime.
+var leastLimits = []struct {
+	name, setting string // in /proc/PID/limits and in a unit
+	kib           int
+}{
+	{"stack size", "LimitSTACK", 64},        // runtime/asm_amd64.s, rt0_go: the first stack
+	{"address space", "LimitAS", 512 << 10}, // runtime/mpagealloc_64bit.go: the last level of summaries alone
+	{"data size", "LimitDATA", 64 << 10},    // runtime/malloc.go, heapArenaBytes
+}
+
+// lowLimits describes the limits of the runtime's that are lower, "" for none.
+func (p *pass) lowLimits() (text string) {
+	for _, least := range leastLimits {
+		limit, err := proc.SoftLimit(p.Table.ProcFS, p.started.runtime.PID, least.name)
+		p.unread.Add(limitsOfRuntime, err)
+		if err == nil && limit>>10 < least.kib {
+			text += fmt.Sprintf("; its limit of the %s is %d KiB (%s), children inherit it, and Go programs need %d KiB: that may be why",
+				least.name, limit>>10, least.setting, least.kib)
+		}
+	}
+	return text
+}
+
 // exhausted returns the topmost cgroup, of those that a new pod shares with the runtime or with other pods, that is at a
 // limit now; ok is false where none is.
 func (p *pass) exhausted(ctx context.Context) (link facts.Link, ok bool) {

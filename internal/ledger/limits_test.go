@@ -129,3 +129,29 @@ func TestReadOnlyCgroups(t *testing.T) {
 		check.Equal(t, link != nil && link.Name == tt.want, true, "%s: %+v", tt.name, link)
 	}
 }
+
+// TestLowLimits: starts that fail show the limits of the runtime's with which no child can run, and no others.
+func TestLowLimits(t *testing.T) {
+	const head = "Limit                     Soft Limit           Hard Limit           Units\n"
+	for _, tt := range []struct{ name, stack, space, data, want string }{
+		{"none", "8388608", "unlimited", "unlimited", ""},
+		{"just enough", "65536", "536870912", "67108864", ""},
+		{"a small stack", "8192", "unlimited", "unlimited", "; its limit of the stack size is 8 KiB (LimitSTACK), children"},
+		{"little address space", "8388608", "104857600", "unlimited", "; its limit of the address space is 102400 KiB (LimitAS), children"},
+		{"no data", "8388608", "unlimited", "0", "; its limit of the data size is 0 KiB (LimitDATA), children"},
+		{"invalid", "8388608", "", "unlimited", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, nil)
+			evidencetest.WriteTree(t, root, map[string]string{"10/limits": head +
+				"Max data size             " + tt.data + "  unlimited bytes\nMax stack size   " + tt.stack + " unlimited bytes\nMax address space   " + tt.space + " unlimited bytes\n"})
+			now := time.Now()
+			l := New(optionsOf(t, root, &now))
+			runtime, _ := l.Table.Alive(10)
+			l.started = starts{runtime: runtime.ID(), proven: true}
+			p := &pass{Ledger: l, moment: now, pids: []int{10}, shims: map[int]proc.Process{}}
+			evidence := p.startsFinding(t.Context())[0].Chain.Culprit().Evidence
+			check.Equal(t, strings.Contains(evidence, "; its limit of ") && strings.Contains(evidence, tt.want), tt.want != "", "%s", evidence)
+		})
+	}
+}

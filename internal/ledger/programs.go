@@ -48,7 +48,7 @@ func (p *pass) programs(ctx context.Context) (broken *facts.Link, changed string
 				}, ""
 			}
 			if p.isChanged(program) {
-				changed = fmt.Sprintf("%s was changed at %s, after the last start that did not fail", file, program.Changed.UTC().Format(clock))
+				changed = fmt.Sprintf("; %s was changed at %s, after the last start that did not fail", file, program.Changed.UTC().Format(clock))
 			}
 		}
 		return nil, changed

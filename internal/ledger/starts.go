@@ -372,35 +372,38 @@ func (d *startDir) look(root string) (change, error) {
 	return otherChange, nil
 }
 
-// startsFinding returns the finding that starts fail, none while they do not. It ends in a cgroup that is at a limit, in
-// cgroups that are mounted read-only, or in a program that cannot be started.
+// startsFinding returns the finding that starts fail, none while they do not.
 func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	s := &p.started
 	runtime, err := p.Table.Alive(s.runtime.PID)
 	if !s.proven || err != nil {
 		return nil
 	}
-	link := facts.Link{
+	culprit, alsoSeen := p.culpritOfStarts(ctx)
+	c := facts.Chain{At: time.Now(), Links: []facts.Link{{
 		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, State: facts.LinkFailing, Since: s.since,
-		Evidence: s.text(),
+		Evidence: s.text() + alsoSeen,
+	}}}
+	if culprit != nil {
+		c.Links = append(c.Links, *culprit)
 	}
-	c := facts.Chain{At: time.Now(), Links: []facts.Link{link}}
+	return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
+}
+
+// culpritOfStarts returns what makes starts fail: a cgroup that is at a limit, cgroups that are mounted read-only, or a
+// program that cannot be started; nil where none is seen. alsoSeen is what may be why, "" for nothing.
+func (p *pass) culpritOfStarts(ctx context.Context) (culprit *facts.Link, alsoSeen string) {
 	cgroup, isExhausted := p.exhausted(ctx)
 	if isExhausted {
-		c.Links = append(c.Links, cgroup)
-		return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
+		return &cgroup, ""
 	}
 	mount := p.readOnlyCgroups(ctx)
 	if mount != nil {
-		c.Links = append(c.Links, *mount)
-		return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
+		return mount, ""
 	}
 	broken, changed := p.programs(ctx)
-	if changed != "" {
-		c.Links[0].Evidence += "; " + changed
-	}
 	if broken != nil {
-		c.Links = append(c.Links, *broken)
+		return broken, ""
 	}
-	return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
+	return nil, changed + p.lowLimits()
 }

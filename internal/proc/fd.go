@@ -84,6 +84,16 @@ func ReadLimits(procfs string, pid int) (Limits, error) {
 	return Limits{Files: files, HardFiles: hardFiles, FileSize: size}, nil
 }
 
+// SoftLimit returns a soft limit of a process by its name, as "stack size"; math.MaxInt for none.
+func SoftLimit(procfs string, pid int, name string) (int, error) {
+	b, err := Read(Path(procfs, pid, "limits"), maxProcFile)
+	if err != nil {
+		return 0, err
+	}
+	soft, _, err := limitsOf(string(b), "Max "+name)
+	return soft, err
+}
+
 // limitsOf decodes a line of limits.
 func limitsOf(text, name string) (soft, hard int, err error) {
 	_, line, _ := strings.Cut(text, name)
