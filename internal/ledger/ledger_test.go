@@ -465,6 +465,100 @@ func TestStarts(t *testing.T) {
 	}
 }
 
+// TestStartsUnderWay: a start that fails is seen by an entry that has gone, also where the next one has come by then. Those
+// that may be the retries of one pod do not count, however long each takes, nor what is removed once starts succeed.
+func TestStartsUnderWay(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		takes, rest time.Duration // each start, and between two of them
+		isListed    bool          // what each starts, by the name of its entry and before
+		want        bool
+	}{
+		{name: "short starts of several pods", takes: 2 * time.Second, rest: time.Second, want: true},
+		{name: "long starts of several pods", takes: 11 * time.Second, rest: 2 * time.Second, want: true},
+		{name: "long starts of one pod", takes: 12 * time.Second, rest: 10 * time.Second},
+		{name: "short starts of one pod", takes: 2 * time.Second, rest: 10 * time.Second},
+		{name: "containers that end soon", takes: 11 * time.Second, rest: 2 * time.Second, isListed: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := node(t, nil)
+			evidencetest.WriteTree(t, root, map[string]string{"10/mountinfo": "1 0 0:2 / / rw - tmpfs tmpfs rw\n"})
+			dir := filepath.Join(root, "10/root/run/netns")
+			must.Do(t, os.MkdirAll(dir, 0o755))
+			begin := time.Now().Truncate(time.Second)
+			now := begin
+			listed := map[string]*cri.Entry{}
+			for i := range 20 {
+				id := fmt.Sprint("cni-", i)
+				if tt.isListed {
+					listed[id] = &cri.Entry{ID: id, State: cri.StateCreated}
+				}
+			}
+			seen := ""
+			advance := func(d time.Duration) { // of the runtime, which makes one start after the other
+				for range d / watchEvery {
+					now = now.Add(watchEvery)
+					every := tt.takes + tt.rest
+					id := fmt.Sprint("cni-", int(now.Sub(begin)/every))
+					isThere := now.Sub(begin)%every < tt.takes
+					if isThere == (seen == id) {
+						continue
+					}
+					if isThere {
+						must.Do(t, os.Mkdir(filepath.Join(dir, id), 0o700))
+						seen = id
+					} else {
+						must.Do(t, os.Remove(filepath.Join(dir, id)))
+						seen = ""
+					}
+					must.Do(t, os.Chtimes(dir, now, now))
+				}
+			}
+			options := optionsOf(t, root, &now)
+			options.Listed = func() map[string]*cri.Entry { return listed }
+			options.Sleep = func(_ context.Context, d time.Duration) bool { advance(d); return true }
+			l := New(options)
+			isNamed := false
+			for now.Sub(begin) < 3*time.Minute {
+				result := l.Pass(t.Context())
+				isNamed = isNamed || len(result.Findings) > 0
+				advance(result.Next)
+			}
+			check.Equal(t, isNamed, tt.want, "a finding")
+		})
+	}
+}
+
+// TestEntriesThatStayed: what goes after it was there for long is no start that fails at once.
+func TestEntriesThatStayed(t *testing.T) {
+	for stayed, want := range map[time.Duration]int{startsOver / 2: 4, startsOver: 0} {
+		root := node(t, nil)
+		evidencetest.WriteTree(t, root, map[string]string{"10/mountinfo": "1 0 0:2 / / rw - tmpfs tmpfs rw\n"})
+		dir := filepath.Join(root, "10/root/run/netns")
+		must.Do(t, os.MkdirAll(dir, 0o755))
+		now := time.Now()
+		options := optionsOf(t, root, &now)
+		options.Listed = func() map[string]*cri.Entry { return map[string]*cri.Entry{} }
+		l := New(options)
+		l.Pass(t.Context())
+		pass := func(change func(string) error, i int) {
+			must.Do(t, change(filepath.Join(dir, fmt.Sprint(i))))
+			must.Do(t, os.Chtimes(dir, now, now))
+			l.Pass(t.Context())
+			now = now.Add(time.Second)
+		}
+		l.Pass(t.Context())
+		for i := range 5 {
+			pass(func(place string) error { return os.Mkdir(place, 0o700) }, i)
+		}
+		now = now.Add(stayed)
+		for i := range 5 {
+			pass(os.Remove, i)
+		}
+		check.Equal(t, l.started.failed, want, "failed starts after %s", stayed)
+	}
+}
+
 // TestUnreadySandboxes: starts fail where sandboxes of several pods are listed that were never ready and stay so; not where
 // they are one pod's, have a container, or become ready, nor while another start succeeds.
 func TestUnreadySandboxes(t *testing.T) {

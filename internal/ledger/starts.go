@@ -65,9 +65,13 @@ type starts struct {
 // namespace.
 type startDir struct {
 	path    string
-	changed time.Time // as the directory says; zero before the first look
-	failed  time.Time // when the last entry came and went, as the directory says
-	names   []string  // sorted
+	looked  time.Time            // at the last look
+	changed time.Time            // as the directory says; zero before the first look
+	names   []string             // sorted
+	came    map[string]time.Time // when those were first seen that came after the first look, while no start has succeeded
+	begun   time.Time            // when the last entry that has gone came, at the latest
+	gone    time.Time            // when it went, at the earliest
+	failed  time.Time            // the same of the last start that was counted
 }
 
 // starts notes the starts that have failed since the last pass: an entry has come and gone in a directory of starts, and
@@ -82,15 +86,17 @@ func (p *pass) starts(ctx context.Context) {
 	if listed == nil {
 		listed = p.Listed()
 	}
+	isFirstList := p.lastListed == nil // what is new in it is not known
 	come := p.noteWork(listed)
 	if p.runtime().PID == 0 || listed == nil || p.daemonPID() != 0 {
 		return
 	}
 	p.findStartDirs(ctx, listed)
 	failed, isUnderWay := p.lookAtStarts()
+	s.forgetStarted(listed, isFirstList)
 	switch {
 	case slices.ContainsFunc(come, hasBegun):
-		s.forget()
+		s.succeeded()
 	case s.noteUnready(p.moment, listed, come):
 	case failed != nil && !isUnderWay:
 		s.count(p.moment, failed)
@@ -104,10 +110,7 @@ func (p *pass) starts(ctx context.Context) {
 // lists. While its entries are there, the runtime is asked for them.
 func (p *pass) watchStart(ctx context.Context) {
 	s := &p.started
-	present := map[string]bool{}
-	for _, name := range s.entriesBut(nil) {
-		present[name] = true
-	}
+	present := s.atRest()
 	isUnderWay := false
 	last := p.Clock()
 	for range watchTime / watchEvery {
@@ -117,8 +120,8 @@ func (p *pass) watchStart(ctx context.Context) {
 		moment := p.Clock()
 		failed, _ := p.lookAtStarts()
 		come := s.entriesBut(present)
-		if slices.ContainsFunc(come[:min(len(come), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) }) {
-			s.forget()
+		if p.seesSuccess(ctx, come) {
+			s.succeeded()
 			s.notDue = p.moment.Add(againAfter)
 			return
 		}
@@ -131,6 +134,23 @@ func (p *pass) watchStart(ctx context.Context) {
 		isUnderWay = isUnderWay && !hasEnded
 		last = moment
 	}
+}
+
+// seesSuccess reports whether a start has succeeded since the last list of a pass, or one of those of some entries has.
+func (p *pass) seesSuccess(ctx context.Context, names []string) bool {
+	return slices.ContainsFunc(newIn(p.Listed(), p.lastListed), hasBegun) ||
+		slices.ContainsFunc(names[:min(len(names), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) })
+}
+
+// atRest returns the names in the directories, of the last looks, of which no start is under way.
+func (s *starts) atRest() map[string]bool {
+	out := map[string]bool{}
+	for _, d := range s.dirs {
+		for _, name := range d.names {
+			out[name] = d.came[name].IsZero()
+		}
+	}
+	return out
 }
 
 // entriesBut returns the names in the directories, of the last looks, but for some, each once.
@@ -157,6 +177,19 @@ func (s *starts) forget() {
 	s.proven = false
 	s.memory = memoryLimits{}
 	s.unready = nil
+}
+
+// succeeded forgets the failed starts, and what came in the directories: it may be that of the start that has succeeded.
+func (s *starts) succeeded() {
+	s.forget()
+	s.forgetStarted(nil, true)
+}
+
+// forgetStarted forgets the entries that came of what is listed by their names, or all.
+func (s *starts) forgetStarted(listed map[string]*cri.Entry, all bool) {
+	for _, d := range s.dirs {
+		maps.DeleteFunc(d.came, func(name string, _ time.Time) bool { return all || listed[name] != nil })
+	}
 }
 
 // text describes the failed starts.
@@ -219,7 +252,7 @@ func startDirOf(place string, listed map[string]*cri.Entry) string {
 func (p *pass) lookAtStarts() (failed *startDir, isUnderWay bool) {
 	root := proc.Path(p.Table.ProcFS, p.started.runtime.PID, "root")
 	for _, d := range p.started.dirs {
-		seen, err := d.look(root)
+		seen, err := d.look(root, p.moment)
 		p.unread.Add(directoriesOfStarts, err)
 		switch seen {
 		case cameAndWent:
@@ -326,10 +359,10 @@ func (s *starts) count(moment time.Time, dir *startDir) {
 	if s.last.IsZero() {
 		s.since = moment
 	}
-	if dir.changed.Sub(dir.failed) < podRetry {
+	if dir.begun.Sub(dir.failed) < podRetry {
 		s.failed++
 	}
-	dir.failed = dir.changed
+	dir.failed = dir.gone
 	s.last = moment
 	s.dir = dir.path
 }
@@ -343,9 +376,11 @@ const (
 	cameAndWent
 )
 
-// look compares the directory with its last look: it has been written since, and its entries are the same, if one has come
-// and gone.
-func (d *startDir) look(root string) (change, error) {
+// look compares the directory with its last look: an entry has come and gone if the directory has been written since and
+// its entries are the same, or if one that came before is no longer there.
+func (d *startDir) look(root string, moment time.Time) (change, error) {
+	earlier := *d
+	d.looked = moment
 	info, err := os.Stat(root + d.path)
 	if err != nil || info.ModTime().Equal(d.changed) {
 		return otherChange, err
@@ -354,22 +389,63 @@ func (d *startDir) look(root string) (change, error) {
 	if err != nil {
 		return otherChange, err
 	}
-	earlier := *d
 	d.changed = info.ModTime()
 	d.names = names
-	isNew := func(name string) bool {
-		_, known := slices.BinarySearch(earlier.names, name)
-		return !known
-	}
-	switch {
-	case earlier.changed.IsZero():
+	if earlier.changed.IsZero() {
 		return otherChange, nil
+	}
+	hasCome := d.noteNew(earlier.names, moment)
+	last, hasGone := d.dropGone(moment)
+	switch {
 	case slices.Equal(names, earlier.names):
+		d.begun = d.changed
+		d.gone = d.changed
 		return cameAndWent, nil
-	case slices.ContainsFunc(names, isNew):
+	case hasGone:
+		d.begun = last
+		d.gone = d.changed
+		if hasCome { // which is what changed the directory last
+			d.gone = earlier.looked
+		}
+		return cameAndWent, nil
+	case hasCome:
 		return entryCame, nil
 	}
 	return otherChange, nil
+}
+
+// noteNew notes the entries that were not there at the last look, and reports whether there are any.
+func (d *startDir) noteNew(earlier []string, moment time.Time) (hasCome bool) {
+	for _, name := range d.names {
+		_, known := slices.BinarySearch(earlier, name)
+		if known {
+			continue
+		}
+		hasCome = true
+		if d.came == nil {
+			d.came = map[string]time.Time{}
+		}
+		d.came[name] = moment
+	}
+	return hasCome
+}
+
+// dropGone forgets the entries that came and are no longer there, and returns when the last of those came that were there
+// for less than startsOver, as a start that fails at once; ok is false where there are none.
+func (d *startDir) dropGone(moment time.Time) (last time.Time, ok bool) {
+	for name, seen := range d.came {
+		_, isThere := slices.BinarySearch(d.names, name)
+		isOver := moment.Sub(seen) >= startsOver
+		if isThere && !isOver {
+			continue
+		}
+		delete(d.came, name)
+		if !isOver && (!ok || seen.After(last)) {
+			last = seen
+			ok = true
+		}
+	}
+	return last, ok
 }
 
 // startsFinding returns the finding that starts fail, none while they do not.
