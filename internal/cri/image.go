@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"path"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -14,6 +15,7 @@ import (
 const (
 	opSandboxInfo = "podsandbox_info"
 	opImageStatus = "image_status"
+	opStatusInfo  = "status_info"
 )
 
 // SandboxImage returns the image that a sandbox was made from, "" where the runtime does not report it. containerd does:
@@ -60,6 +62,47 @@ func (c *Client) sandboxInfo(ctx context.Context, sandbox *Entry) (info sandboxI
 		return sandboxInfo{}, err
 	}
 	return info, nil
+}
+
+// NetworkPlugins returns where the runtime finds its network plugins: for each the paths, in the runtime's mounts, that it
+// tries in turn. They are none where it does not report it; containerd does.
+func (c *Client) NetworkPlugins(ctx context.Context) (places [][]string, err error) {
+	var m runtimeapi.StatusResponse
+	err = c.askBeside(ctx, opStatusInfo, &runtimeapi.StatusRequest{Verbose: true}, into(&m))
+	var found networkConfig
+	if err != nil || json.Unmarshal([]byte(m.GetInfo()["cniconfig"]), &found) != nil {
+		return nil, err
+	}
+	for _, network := range found.Networks {
+		for _, plugin := range network.Config.Plugins {
+			places = append(places, found.placesOf(plugin.Network.Type))
+		}
+	}
+	return places, nil
+}
+
+// networkConfig is what containerd reports of its networks (go-cni, ConfigResult).
+type networkConfig struct {
+	PluginDirs []string
+	Networks   []struct {
+		Config struct {
+			Plugins []struct {
+				Network struct {
+					Type string `json:"type"`
+				}
+			}
+		}
+	}
+}
+
+// placesOf returns where a plugin is looked for, none for what is no name of a file.
+func (n *networkConfig) placesOf(plugin string) (places []string) {
+	for _, dir := range n.PluginDirs {
+		if path.IsAbs(dir) && path.Base(plugin) == plugin {
+			places = append(places, path.Join(dir, plugin))
+		}
+	}
+	return places
 }
 
 // HasImage reports whether an image is in the runtime's store.

@@ -25,6 +25,7 @@ var methods = map[string]string{
 	OpContainerEvents:  runtimeapi.RuntimeService_GetContainerEvents_FullMethodName,
 	opPlugins:          methodPlugins,
 	opSandboxInfo:      runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
+	opStatusInfo:       runtimeapi.RuntimeService_Status_FullMethodName,
 	opImageStatus:      runtimeapi.ImageService_ImageStatus_FullMethodName,
 }
 

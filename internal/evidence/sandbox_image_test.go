@@ -3,6 +3,7 @@ package evidence
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"testing"
@@ -39,6 +40,13 @@ func (r *imageRuntime) PodSandboxStatus(_ context.Context, q *runtimeapi.PodSand
 		return nil, status.Error(codes.NotFound, "not found")
 	}
 	return &runtimeapi.PodSandboxStatusResponse{Info: map[string]string{"info": r.info}}, nil
+}
+
+func (r *imageRuntime) Status(_ context.Context, q *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	if !q.GetVerbose() {
+		return nil, status.Error(codes.NotFound, "not found")
+	}
+	return &runtimeapi.StatusResponse{Info: map[string]string{"cniconfig": r.info}}, nil
 }
 
 func (r *imageRuntime) ImageStatus(_ context.Context, q *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
@@ -83,6 +91,26 @@ func TestNetworkOf(t *testing.T) {
 	}
 	_, err := client.NetworkOf(t.Context(), &cri.Entry{ID: "b"})
 	check.Equal(t, err != nil, true, "an unknown sandbox is an error")
+}
+
+// TestNetworkPlugins: the plugins of each network are looked for in the directories that the runtime reports.
+func TestNetworkPlugins(t *testing.T) {
+	r := &imageRuntime{}
+	client := r.serve(t)
+	const plugins = `"Networks":[{"Config":{"Name":"lo","Plugins":[{"Network":{"type":"loopback","ipam":{}}}]},"IFName":"lo"},` +
+		`{"Config":{"Plugins":[{"Network":{"type":"bridge"}},{"Network":{"type":"../portmap"}}]},"IFName":"eth0"}]}`
+	for info, want := range map[string][][]string{
+		`{"PluginDirs":["/opt/cni/bin","/usr/lib/cni"],` + plugins: {{"/opt/cni/bin/loopback", "/usr/lib/cni/loopback"}, {"/opt/cni/bin/bridge", "/usr/lib/cni/bridge"}, nil},
+		`{"PluginDirs":["bin"],` + plugins:                         {nil, nil, nil},
+		`{"PluginDirs":["/opt/cni/bin"]}`:                          nil,
+		`{"Networks":7}`:                                           nil,
+		"":                                                         nil,
+	} {
+		r.info = info
+		got, err := client.NetworkPlugins(t.Context())
+		must.Do(t, err)
+		check.Equal(t, fmt.Sprint(got), fmt.Sprint(want), "%s", info)
+	}
 }
 
 func TestSandboxImage(t *testing.T) {

@@ -59,6 +59,7 @@ const (
 	cgroupsOfChildren    = "cgroups of children"
 	directoriesOfStarts  = "directories of starts"
 	programsOfStarts     = "programs of starts"
+	writersOfPrograms    = "writers of programs"
 	limitsOfRuntime      = "limits"
 	mountTable           = "mount table"
 	networksOfPods       = "networks of pods"
@@ -85,6 +86,8 @@ type Options struct {
 	HasBegun func(context.Context, *cri.Entry) bool
 	// NetworkOf asks the runtime for the path of the network namespace that was made for a sandbox, "" for none.
 	NetworkOf func(context.Context, *cri.Entry) (string, error)
+	// NetworkPlugins asks the runtime for the paths at which it looks for each of its network plugins.
+	NetworkPlugins func(context.Context) ([][]string, error)
 	// FailedStarts returns the containers that the runtime could not start since it last started one, the oldest first.
 	FailedStarts func() []cri.FailedStart
 	// CreatesFail reports whether the kubelet's calls that create containers fail.

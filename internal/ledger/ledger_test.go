@@ -57,10 +57,11 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		ListedAt: func() time.Time { return *now },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
 		Suspects: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
-		HasBegun:  func(context.Context, *cri.Entry) bool { return false },
-		NetworkOf: func(context.Context, *cri.Entry) (string, error) { return "", nil },
-		Clock:     func() time.Time { return *now },
-		Sleep:     func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil },
+		HasBegun:       func(context.Context, *cri.Entry) bool { return false },
+		NetworkOf:      func(context.Context, *cri.Entry) (string, error) { return "", nil },
+		NetworkPlugins: func(context.Context) ([][]string, error) { return nil, nil },
+		Clock:          func() time.Time { return *now },
+		Sleep:          func(ctx context.Context, _ time.Duration) bool { return ctx.Err() == nil },
 	}
 }
 

@@ -23,10 +23,34 @@ const (
 	maxEnviron = 1 << 20
 )
 
-// programs looks at the programs that the start of a pod needs, as the newest shim shows them: what it was started from, and
-// the OCI runtime that it calls. It returns the one that cannot be started, nil where none is known to be so, and a text
-// about the one that was changed after the last start that did not fail, "" for none.
-func (p *pass) programs(ctx context.Context) (broken *facts.Link, changed string) {
+// programs looks at the programs that the start of a pod needs. It returns the process that has one open for writing, or
+// the one that cannot be started, nil where none is known, and a text about the one that was changed after the last start
+// that did not fail, "" for none.
+func (p *pass) programs(ctx context.Context) (culprit *facts.Link, changed string) {
+	needed := p.needed(ctx)
+	writer := p.writer(ctx, needed)
+	if writer != nil {
+		return writer, ""
+	}
+	for _, file := range slices.Sorted(maps.Keys(needed)) {
+		program := needed[file]
+		if program.Defect != "" {
+			return &facts.Link{
+				Kind: facts.KindFile, Name: file, State: facts.LinkFailing, Fingerprint: facts.FingerprintWord(path.Base(file)),
+				Evidence: file + " " + program.Defect + ", and starts of pods need it",
+			}, ""
+		}
+		if p.isChanged(program) {
+			changed = fmt.Sprintf("; %s was changed at %s, after the last start that did not fail", file, program.Changed.UTC().Format(clock))
+		}
+	}
+	return nil, changed
+}
+
+// needed returns the programs that the start of a pod needs, by their paths: what the newest shim was started from, the OCI
+// runtime that it calls, and the network plugins where starts do not get past these.
+func (p *pass) needed(ctx context.Context) map[string]proc.Program {
+	out := map[string]proc.Program{}
 	newestFirst := slices.SortedFunc(maps.Values(p.shims), func(a, b proc.Process) int {
 		return cmp.Or(cmp.Compare(b.Start, a.Start), cmp.Compare(b.PID, a.PID))
 	})
@@ -41,19 +65,45 @@ func (p *pass) programs(ctx context.Context) (broken *facts.Link, changed string
 		isCurrent := shim.Start >= p.started.runtime.Start
 		for _, name := range []string{proc.WithoutDeleted(exe), startedFrom(args), p.ociOf(shim, args, exe)} {
 			file, program := p.find(ctx, name, isCurrent)
-			if program.Defect != "" {
-				return &facts.Link{
-					Kind: facts.KindFile, Name: file, State: facts.LinkFailing, Fingerprint: facts.FingerprintWord(path.Base(file)),
-					Evidence: file + " " + program.Defect + ", and starts of pods need it",
-				}, ""
-			}
-			if p.isChanged(program) {
-				changed = fmt.Sprintf("; %s was changed at %s, after the last start that did not fail", file, program.Changed.UTC().Format(clock))
-			}
+			out[file] = program
 		}
-		return nil, changed
+		break
 	}
-	return nil, ""
+	if !p.started.areOfNetwork() {
+		return out
+	}
+	plugins, err := p.NetworkPlugins(ctx)
+	p.unread.Add(programsOfStarts, err)
+	for _, places := range plugins {
+		file, program := p.firstOf(ctx, places)
+		out[file] = program
+	}
+	return out
+}
+
+// writer returns the process that has one of the programs open for writing, nil for none. It is looked for again after
+// idleLimit.
+func (p *pass) writer(ctx context.Context, needed map[string]proc.Program) *facts.Link {
+	s := &p.started
+	if !p.moment.Before(s.writerDue) {
+		s.writerDue = p.moment.Add(idleLimit)
+		pid, file, err := p.Table.Writer(ctx, needed)
+		p.unread.Add(writersOfPrograms, err)
+		s.written = file
+		s.writer, _ = p.Table.Alive(pid)
+	}
+	process, err := p.Table.Alive(s.writer.PID)
+	if err != nil || process.ID() != s.writer.ID() {
+		return nil
+	}
+	link := &facts.Link{
+		Kind: facts.KindProcess, Name: process.Comm, PID: process.PID, State: facts.LinkBusy,
+		Evidence: fmt.Sprintf("has %s open for writing, so that nobody can start it (text file busy)", s.written),
+	}
+	if process.State == 'T' {
+		link.State = facts.LinkStopped
+	}
+	return link
 }
 
 // isChanged reports whether a program was changed between the newest entry that is listed and the first failed start.
@@ -92,7 +142,17 @@ func (p *pass) ociOf(shim proc.Process, args []string, exe string) string {
 
 // find returns the file of a program and what it shows, none where that is not known.
 func (p *pass) find(ctx context.Context, name string, isCurrent bool) (file string, found proc.Program) {
-	for _, place := range p.placesOf(name, isCurrent) {
+	file, found = p.firstOf(ctx, p.placesOf(name, isCurrent))
+	if found.Defect == proc.NotThere && !path.IsAbs(name) {
+		return name, proc.Program{Defect: "is in no directory of the runtime's PATH"}
+	}
+	return file, found
+}
+
+// firstOf returns the first of some paths at which a program can be started, or else what is wrong with the first that is
+// there; none where that is not known.
+func (p *pass) firstOf(ctx context.Context, places []string) (file string, found proc.Program) {
+	for _, place := range places {
 		program, err := p.Table.Program(ctx, p.started.runtime.PID, place)
 		p.unread.Add(programsOfStarts, err)
 		if err != nil {
@@ -105,9 +165,6 @@ func (p *pass) find(ctx context.Context, name string, isCurrent bool) (file stri
 			file = place
 			found = program
 		}
-	}
-	if found.Defect == proc.NotThere && !path.IsAbs(name) {
-		return name, proc.Program{Defect: "is in no directory of the runtime's PATH"}
 	}
 	return file, found
 }

@@ -54,11 +54,16 @@ type starts struct {
 	since   time.Time // the first of all
 	last    time.Time // the last of all, zero for none
 	dir     string    // the directory that showed it
+	bundled time.Time // when an entry last came in another directory than namespaces: a start has its network by then
 	proven  bool      // a start was watched, and failed
 	notDue  time.Time // until then starts are not watched: they succeed
 	// unready are when pods were first listed with a sandbox that was not ready and had no container, by their UIDs.
 	unready map[string]time.Time
 	memory  memoryLimits
+	// writer is the process that has a program open for writing that starts need, of pid 0 for none, written that program.
+	writer    proc.Process
+	written   string
+	writerDue time.Time // when it is looked for again
 }
 
 // startDir is a directory in which the runtime makes an entry for each start, that of a sandbox, a container or a network
@@ -176,6 +181,8 @@ func (s *starts) forget() {
 	s.last = time.Time{}
 	s.proven = false
 	s.memory = memoryLimits{}
+	s.writer = proc.Process{}
+	s.writerDue = time.Time{}
 	s.unready = nil
 }
 
@@ -190,6 +197,13 @@ func (s *starts) forgetStarted(listed map[string]*cri.Entry, all bool) {
 	for _, d := range s.dirs {
 		maps.DeleteFunc(d.came, func(name string, _ time.Time) bool { return all || listed[name] != nil })
 	}
+}
+
+// areOfNetwork reports whether the starts fail before the runtime makes a bundle, for which it has made a network.
+func (s *starts) areOfNetwork() bool {
+	showsNetwork := s.dir == namespaces || s.dir == sandboxList
+	showsBundles := slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path != namespaces })
+	return showsNetwork && showsBundles && s.bundled.Before(s.since)
 }
 
 // text describes the failed starts.
@@ -254,6 +268,9 @@ func (p *pass) lookAtStarts() (failed *startDir, isUnderWay bool) {
 	for _, d := range p.started.dirs {
 		seen, err := d.look(root, p.moment)
 		p.unread.Add(directoriesOfStarts, err)
+		if seen != otherChange && d.path != namespaces {
+			p.started.bundled = p.moment
+		}
 		switch seen {
 		case cameAndWent:
 			failed = d
@@ -466,8 +483,8 @@ func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 	return []facts.Finding{{Reason: podStartsFailing, Since: s.since, Chain: c}}
 }
 
-// culpritOfStarts returns what makes starts fail: a cgroup that is at a limit, cgroups that are mounted read-only, or a
-// program that cannot be started; nil where none is seen. alsoSeen is what may be why, "" for nothing.
+// culpritOfStarts returns what makes starts fail: a cgroup that is at a limit, cgroups that are mounted read-only, a
+// program that cannot be started, or a process that writes to one; nil where none is seen. alsoSeen is what may be why, "" for nothing.
 func (p *pass) culpritOfStarts(ctx context.Context) (culprit *facts.Link, alsoSeen string) {
 	cgroup, isExhausted := p.exhausted(ctx)
 	if isExhausted {

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +40,8 @@ type Program struct {
 	IsSkipped bool
 	// Changed is when the file was last written, renamed or made executable.
 	Changed time.Time
+	// Device and Inode are those of the file, as stat(2) has them.
+	Device, Inode uint64
 }
 
 // Program returns the program at a path, as a process sees it and for the architecture of that process. The error is why it
@@ -74,7 +78,7 @@ func programIn(root int, path string, like []byte, interpreters int) (Program, e
 	if err := cmp.Or(unix.Fstat(fd, &st), unix.Fstatfs(fd, &mounted)); err != nil {
 		return Program{}, failed(path, err)
 	}
-	p := Program{Changed: time.Unix(st.Ctim.Unix())}
+	p := Program{Changed: time.Unix(st.Ctim.Unix()), Device: st.Dev, Inode: st.Ino}
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		p.Defect = "is no regular file"
@@ -155,6 +159,41 @@ func elfInterpreter(f io.ReaderAt) string {
 			if isWhole && strings.HasPrefix(path, "/") {
 				return path
 			}
+		}
+	}
+	return ""
+}
+
+// Writer returns the process with the smallest pid that has one of some programs open for writing, so that execve(2) fails
+// with ETXTBSY, and the path of that program; 0 for none. programs are by paths; the error is as Holders'.
+func (t *Table) Writer(ctx context.Context, programs map[string]Program) (pid int, path string, err error) {
+	_, err = Holders(ctx, t.ProcFS, func(holder, fd int, leads string) bool {
+		if pid == 0 && IsFile(leads) {
+			path = t.writtenBy(holder, fd, leads, programs)
+		}
+		if pid == 0 && path != "" {
+			pid = holder
+		}
+		return pid != 0
+	})
+	return pid, path, err
+}
+
+// writtenBy returns the path of the program that a descriptor is open to write to, "" for none. The file system of a file
+// of another number, or of another name, may be what hangs: it is not asked.
+func (t *Table) writtenBy(pid, fd int, leads string, programs map[string]Program) string {
+	info := ReadFDInfo(t.ProcFS, pid, fd)
+	if info.ReadOnly() {
+		return ""
+	}
+	for file, p := range programs {
+		mayBe := info.Inode == strconv.FormatUint(p.Inode, 10) || info.Inode == "" && filepath.Base(leads) == filepath.Base(file)
+		if !mayBe || p.Inode == 0 {
+			continue
+		}
+		st, err := StatFD(t.ProcFS, pid, fd)
+		if err == nil && st.Dev == p.Device && st.Ino == p.Inode {
+			return file
 		}
 	}
 	return ""
