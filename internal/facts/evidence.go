@@ -215,14 +215,15 @@ type Kubelet struct {
 	AnsweredAt  time.Time `json:"answered_at,omitzero"`  // the last healthz answer, with any status
 	Detail      string    `json:"detail,omitzero"`       // the failing checks, or the error
 	FailedSince time.Time `json:"failed_since,omitzero"` // zero while it is OK
-	// By its metrics, where configured. Status, Sandboxes, Containers and Stops are its calls status, run_podsandbox,
-	// create_container and stop_podsandbox that have failed since one last succeeded, nil for none;
+	// By its metrics, where configured. Status, Sandboxes, Containers, Stops and Removals are its calls status,
+	// run_podsandbox, create_container, stop_podsandbox and remove_podsandbox that have failed since one last succeeded, nil for none;
 	// WaitingPods is how many pods that are to run have no sandbox that does, EndingPods how many it ends.
 	LastSeen    time.Time   `json:"last_seen,omitzero"` // kubelet_pleg_last_seen_seconds
 	Status      *StartCalls `json:"status,omitzero"`
 	Sandboxes   *StartCalls `json:"sandboxes,omitzero"`
 	Containers  *StartCalls `json:"containers,omitzero"`
 	Stops       *StartCalls `json:"stops,omitzero"`
+	Removals    *StartCalls `json:"removals,omitzero"`
 	WaitingPods *int        `json:"waiting_pods,omitzero"`
 	EndingPods  int         `json:"ending_pods,omitzero"`
 	Version     string      `json:"version,omitzero"` // as in "v1.35.4"

@@ -201,6 +201,9 @@ func podStopsFailing(s *signals) (out lines) {
 	if s.startsFail(k.Stops, true) {
 		out.text(s.startsText("stop_podsandbox", k.Stops))
 	}
+	if s.startsFail(k.Removals, true) {
+		out.text(s.startsText("remove_podsandbox", k.Removals))
+	}
 	return out
 }
 

@@ -47,6 +47,7 @@ type Client struct {
 	sandboxes   *facts.StartCalls  // calls that create sandboxes
 	containers  *facts.StartCalls  // calls that create containers
 	stops       *facts.StartCalls  // calls that stop pods
+	removals    *facts.StartCalls  // calls that remove them
 	api         facts.APICalls     // requests to the API server
 
 	lastProcess *facts.KubeletProcess // the last process that was seen, nil for none

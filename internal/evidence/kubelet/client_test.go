@@ -384,6 +384,31 @@ kubelet_working_pods{config="runtime_only",lifecycle="sync",static="unknown"} 3
 `, running, seconds, errors, total, working-1) + fmt.Sprintf(someMetrics, 1763696645)
 }
 
+// TestKubeletStops: the calls that stop and remove pods are followed, each by itself.
+func TestKubeletStops(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, Options{MetricsURL: s.URL})
+	look := func(stops, removals int) *facts.Kubelet {
+		t.Helper()
+		const counter = "kubelet_runtime_operations_%stotal{operation_type=%q} %d\n"
+		text := ""
+		for operation, failed := range map[string]int{"stop_podsandbox": stops, "remove_podsandbox": removals} {
+			text += fmt.Sprintf(counter, "", operation, 100+failed) + fmt.Sprintf(counter, "errors_", operation, failed)
+		}
+		f.answer(answers(http.StatusOK, text+fmt.Sprintf(someMetrics, 1763696645)))
+		return mustGather(t, k)
+	}
+	look(1, 1)
+	v := look(3, 1)
+	if v.Stops == nil || v.Stops.Errors != 2 || v.Removals != nil {
+		t.Errorf("%+v, %+v; want 2 stops that failed", v.Stops, v.Removals)
+	}
+	v = look(3, 5)
+	if v.Removals == nil || v.Removals.Errors != 4 {
+		t.Errorf("%+v; want 4 removals that failed", v.Removals)
+	}
+}
+
 // TestKubeletStarts follows the calls that start pods from one look to the next.
 func TestKubeletStarts(t *testing.T) {
 	f, s := startKubelet(t, nil)

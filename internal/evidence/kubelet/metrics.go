@@ -78,6 +78,7 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, read.values, readAt)
 	k.containers = startCalls(k.containers, "create_container", k.values, read.values, readAt)
 	k.stops = startCalls(k.stops, "stop_podsandbox", k.values, read.values, readAt)
+	k.removals = startCalls(k.removals, "remove_podsandbox", k.values, read.values, readAt)
 	k.api = apiCalls(k.api, k.values, read.values, readAt)
 	k.values = read.values
 	out.Version = read.version
@@ -85,6 +86,7 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	out.Sandboxes = k.sandboxes
 	out.Containers = k.containers
 	out.Stops = k.stops
+	out.Removals = k.removals
 	out.API = k.api
 	out.EndingPods = int(read.values[endingPods])
 	working, given := read.values[workingPods]
