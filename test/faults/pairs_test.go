@@ -3,6 +3,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -145,8 +146,11 @@ var harmless = []struct {
 		"one pod that cannot be started, and a container that ends again and again", 90 * time.Second,
 		func(b *bench) {
 			wait := inBackground(func() {
-				for n := range 7 { // as often as the kubelet tries it
-					b.startPod()() // its network cannot be made
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+				defer cancel()
+				pod, _ := b.cri.TryPodInNetwork(ctx) // its network cannot be made
+				for n := range 7 {                   // as often as the kubelet tries it
+					_ = pod.Run(ctx)
 					if n < 2 {
 						b.pods[0].RunContainer("ends", "--after=1s", "--exit-code=1")
 					}

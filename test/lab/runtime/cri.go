@@ -109,8 +109,7 @@ type Container struct {
 	r *CRI
 }
 
-// RunPod makes a pod and returns it with a sandbox that runs. The pod is in the
-// host's network, so that no network plugin is needed.
+// RunPod makes a pod in the host's network, so that no network plugin is needed, with a sandbox that runs.
 func (r *CRI) RunPod() *Pod {
 	r.t.Helper()
 	ctx, cancel := r.call()
@@ -138,7 +137,7 @@ func (r *CRI) RunPodInNetwork(ctx context.Context) error {
 func (r *CRI) tryPod(ctx context.Context, namespaces *runtimeapi.NamespaceOption) (*Pod, error) {
 	p := r.newPod(fmt.Sprintf("e2e-%d-%d", os.Getpid(), podCount.Add(1)))
 	p.config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}
-	return p, p.run(ctx)
+	return p, p.Run(ctx)
 }
 
 // newPod is a pod that does not run yet.
@@ -158,8 +157,9 @@ func (r *CRI) newPod(name string) *Pod {
 	return p
 }
 
-// run runs the pod's sandbox.
-func (p *Pod) run(ctx context.Context) error {
+// Run runs the pod's sandbox, as another attempt each time.
+func (p *Pod) Run(ctx context.Context) error {
+	p.config.Metadata.Attempt++
 	answer, err := p.r.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: p.config})
 	if err != nil {
 		return fmt.Errorf("run pod %s: %w", p.Name, err)

@@ -60,7 +60,7 @@ func (r *CRI) RunHostPod(node interface{ Path(string) string }, p HostPod) (c *C
 	pod.config.Linux.SecurityContext = &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: namespaces}
 	ctx, cancel := context.WithTimeout(r.t.Context(), callLimit)
 	defer cancel()
-	lab.Must(r.t, pod.run(ctx))
+	lab.Must(r.t, pod.Run(ctx))
 	image := *r
 	image.image = p.Image
 	pod.r = &image
