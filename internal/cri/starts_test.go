@@ -47,6 +47,17 @@ func TestFailedStarts(t *testing.T) {
 		c.CreatedAt = int64(1000 - n)
 		s.note(c)
 	}
+	again := status("again", exited, 0, "no")
+	again.CreatedAt = 2000
+	other := status("other", exited, 0, "no")
+	other.CreatedAt = 2001
+	other.Metadata = &runtimeapi.ContainerMetadata{Name: "other"}
+	ran := starts{}
+	for _, c := range []*runtimeapi.ContainerStatus{status("b", running, 150, ""), again, other} {
+		ran.note(c)
+	}
+	check.Equal(t, ran.failed[0].HasRun, true, "the container has run before")
+	check.Equal(t, ran.failed[1].HasRun, false, "another one has run")
 	check.Equal(t, len(s.failed), maxFailedStarts, "what is kept")
 	check.Equal(t, s.failed[maxFailedStarts-1], FailedStart{ID: "0", Name: "app", PodUID: "u", CreatedAt: 1000, Message: "no"}, "the newest")
 }

@@ -40,14 +40,16 @@ var (
 // failedContainers returns the finding that containers cannot be started for a fault of the node, by the errors that the
 // runtime states, none while it starts some. It ends in the mount that the last error is about, where that shows the same.
 func (p *pass) failedContainers(ctx context.Context) []facts.Finding {
-	failed := p.FailedStarts()
-	last, errno := lastOfNode(failed)
+	failed, errno := ofNode(p.FailedStarts())
+	last := cri.FailedStart{}
+	if len(failed) > 0 {
+		last = failed[len(failed)-1]
+	}
 	runtime, err := p.Table.Alive(p.pids[0])
 	if err != nil || p.moment.Sub(time.Unix(0, last.CreatedAt)) > containerRetry {
 		p.containersFailed = time.Time{}
 		return nil
 	}
-	failed = slices.DeleteFunc(failed, func(f cri.FailedStart) bool { return errnoOf(f.Message) != errno })
 	isOneName := !slices.ContainsFunc(failed, func(f cri.FailedStart) bool { return f.Name != last.Name })
 	mayBeOnePods := slices.Contains(sharedErrors, errno) && isOneName
 	if p.containersFailed.IsZero() && !mayBeOnePods {
@@ -72,15 +74,22 @@ func (p *pass) failedContainers(ctx context.Context) []facts.Finding {
 	return []facts.Finding{{Reason: podStartsFailing, Since: p.containersFailed, Chain: facts.Chain{At: time.Now(), Links: links}}}
 }
 
-// lastOfNode returns the last failed start whose error a fault of the node may cause, and that error; zero for none.
-func lastOfNode(failed []cri.FailedStart) (cri.FailedStart, syscall.Errno) {
-	for _, f := range slices.Backward(failed) {
+// ofNode returns the failed starts that a fault of the node may cause: those with the last error of the kernel's that it may
+// cause, and that error; without such those of containers that have run before, whatever their error.
+func ofNode(failed []cri.FailedStart) (out []cri.FailedStart, last syscall.Errno) {
+	for _, f := range failed {
 		errno := errnoOf(f.Message)
 		if slices.Contains(nodeErrors, errno) || slices.Contains(sharedErrors, errno) || errno == syscall.EROFS {
-			return f, errno
+			last = errno
 		}
 	}
-	return cri.FailedStart{}, 0
+	for _, f := range failed {
+		isOfNode := last != 0 && errnoOf(f.Message) == last || last == 0 && f.HasRun
+		if isOfNode {
+			out = append(out, f)
+		}
+	}
+	return out, last
 }
 
 // firstOfSeveral returns when the first of failedStarts containers was made that failed within failedWithin, zero for none.

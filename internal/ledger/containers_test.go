@@ -28,6 +28,7 @@ func TestFailedContainers(t *testing.T) {
 		apart    time.Duration
 		count    int
 		names    []string // of the containers, in turn
+		hasRun   bool     // before
 		state    facts.FileSystem
 		stateErr error
 		want     string // the culprit, "" for no finding
@@ -45,6 +46,8 @@ func TestFailedContainers(t *testing.T) {
 		"a limit of all pods":               {message: "clone: resource temporarily unavailable", names: []string{"a", "b"}, want: "containerd"},
 		"a program that is not there":       {message: "exec: \"/app\": stat /app: no such file or directory: unknown"},
 		"a program that may not run":        {message: "exec: \"/app\": permission denied: unknown"},
+		"what has run before may not run":   {message: "exec: \"/app\": permission denied: unknown", hasRun: true, want: "containerd", evidence: "permission denied"},
+		"it may not run, for once":          {message: "exec: \"/app\": permission denied: unknown", hasRun: true, count: 2},
 		"a command that names an error":     {message: "exec: \"x: no space left on device\": executable file not found in $PATH: unknown"},
 		"a command that names it, alone":    {message: "exec: \"x: no space left on device\": executable file not found in $PATH"},
 		"two failures":                      {message: noSpace, state: full, count: 2},
@@ -69,7 +72,7 @@ func TestFailedContainers(t *testing.T) {
 			}
 			apart := max(tt.apart, 10*time.Second)
 			for n := range count {
-				f := cri.FailedStart{ID: fmt.Sprint(n), Name: "app", CreatedAt: now.Add(time.Duration(n-count) * apart).UnixNano(), Message: tt.message}
+				f := cri.FailedStart{ID: fmt.Sprint(n), Name: "app", CreatedAt: now.Add(time.Duration(n-count) * apart).UnixNano(), Message: tt.message, HasRun: tt.hasRun}
 				if tt.names != nil {
 					f.Name = tt.names[n%len(tt.names)]
 				}
