@@ -55,12 +55,17 @@ func (d *dump) listens(name string) bool {
 	return false
 }
 
-// keepGone notes a server that has ended.
-func (p *pass) keepGone(name string) {
+// idOf returns the id of what has a name alone.
+func idOf(name string) uint64 {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(name)) // never fails
+	return hash.Sum64()
+}
+
+// keepGone notes a server that has ended.
+func (p *pass) keepGone(name string) {
 	o := p.keep(obligation{
-		identity: identity{kind: goneServer, id: hash.Sum64()}, waiter: p.pids[0], name: name,
+		identity: identity{kind: goneServer, id: idOf(name)}, waiter: p.pids[0], name: name,
 		evidence: "was connected to the socket " + name + ", and a call there fails",
 	})
 	if p.age(o) > goneFor {

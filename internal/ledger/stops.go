@@ -3,7 +3,6 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"os"
 	"strings"
 	"time"
@@ -101,9 +100,7 @@ func (p *pass) isThere(network string) bool {
 
 // keepUnstopped notes a sandbox whose network is still there.
 func (p *pass) keepUnstopped(e *cri.Entry, sandbox *ended) {
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(e.ID)) // never fails
-	o := p.keep(obligation{identity: identity{kind: unstopped, id: hash.Sum64()}, name: e.ID})
+	o := p.keep(obligation{identity: identity{kind: unstopped, id: idOf(e.ID)}, name: e.ID})
 	o.begun = earlier(o.begun, sandbox.since)
 	o.lost = facts.Link{
 		Kind: facts.KindPod, Name: e.Pod(), RuntimeID: e.ID, State: facts.LinkFailing,
