@@ -40,7 +40,7 @@ type Program struct {
 	IsSkipped bool
 	// Changed is when the file was last written, renamed or made executable.
 	Changed time.Time
-	// Device and Inode are those of the file, as stat(2) has them.
+	// Device and Inode are those of a regular file, as stat(2) has them; 0 for another one, which many may have open for writing.
 	Device, Inode uint64
 }
 
@@ -78,11 +78,15 @@ func programIn(root int, path string, like []byte, interpreters int) (Program, e
 	if err := cmp.Or(unix.Fstat(fd, &st), unix.Fstatfs(fd, &mounted)); err != nil {
 		return Program{}, failed(path, err)
 	}
-	p := Program{Changed: time.Unix(st.Ctim.Unix()), Device: st.Dev, Inode: st.Ino}
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+	p := Program{Changed: time.Unix(st.Ctim.Unix())}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		p.Defect = "is no regular file"
 		p.IsSkipped = true
+		return p, nil
+	}
+	p.Device = st.Dev
+	p.Inode = st.Ino
+	switch {
 	case st.Mode&0o111 == 0:
 		p.Defect = fmt.Sprintf("is not executable (mode %04o)", st.Mode&0o7777)
 		p.IsSkipped = true

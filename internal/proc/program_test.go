@@ -83,3 +83,18 @@ func TestProgram(t *testing.T) {
 		t.Error("it is known of a process whose root cannot be read")
 	}
 }
+
+// TestProgramIsDevice: what hides a program, as /dev/null, is none that a process may have open for writing.
+func TestProgramIsDevice(t *testing.T) {
+	found, err := NewTable("/proc").Program(t.Context(), os.Getpid(), "/dev/null")
+	must.Do(t, err)
+	check.Equal(t, found.Defect, "is no regular file", "the defect")
+	check.Equal(t, found.Inode, uint64(0), "its inode")
+	null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
+	must.Do(t, err)
+	defer func() { _ = null.Close() }()
+	pid, _, err := NewTable("/proc").Writer(t.Context(), map[string]Program{"/bin/runc": found})
+	if pid != 0 {
+		t.Errorf("pid %d writes to it (%v)", pid, err)
+	}
+}
