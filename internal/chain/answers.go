@@ -43,11 +43,11 @@ func (f *waiting) answers(ctx context.Context) {
 // namedAnswers adds the process at the other end of the only connection to a server, else one that stands still, or is held
 // up itself.
 func (f *waiting) namedAnswers(ctx context.Context, names map[int]string, remote []string) {
-	mayPeek := len(names) <= maxServers && !f.peeks
+	isFew := len(names) <= maxServers
 	all := f.processes(ctx)
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
 		isOnly := len(names) == 1 && pid != 0
-		if isOnly || f.standsStill(ctx, pid) || mayPeek && f.isHeldUp(ctx, all.ByPID[pid]) {
+		if isOnly || f.standsStill(ctx, pid) || isFew && f.isHeldUp(ctx, all.ByPID[pid]) {
 			evidence := "waits for nothing else, and has " + names[pid]
 			f.add(wait{state: facts.LinkPeer, next: pid, evidence: evidence})
 		}
@@ -94,9 +94,9 @@ func (f *waiting) serversOfStarts(ctx context.Context) {
 }
 
 // isHeldUp reports whether a process stands still, or waits for the same lock, file system, answer to a connection or process
-// that stands still at two times.
+// that stands still at two times. It is false within another such look.
 func (f *waiting) isHeldUp(ctx context.Context, p proc.Process) bool {
-	if p.PID == 0 {
+	if p.PID == 0 || f.peeks {
 		return false
 	}
 	f.peeks = true

@@ -87,7 +87,7 @@ func (f *waiting) lastUser(ctx context.Context, out *wait, uses []proc.IPCUse) {
 		return
 	}
 	out.evidence += ": " + how[named[0]]
-	isHeld := f.standsStill(ctx, named[0]) || !f.peeks && f.isHeldUp(ctx, f.processes(ctx).ByPID[named[0]])
+	isHeld := f.standsStill(ctx, named[0]) || f.isHeldUp(ctx, f.processes(ctx).ByPID[named[0]])
 	if !isHeld {
 		out.unknown = fmt.Sprintf("it may wait for pid %d, which is not held up: whether that is to use it again cannot be seen", named[0])
 		return
