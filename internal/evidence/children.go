@@ -249,10 +249,9 @@ func (c *childrenSource) conditionOf(s proc.Process, closely bool) (string, int)
 }
 
 func (c *childrenSource) isFrozen(pid int) bool {
-	m, err := c.tree.Of(pid)
+	frozen, err := c.tree.IsFrozen(pid)
 	c.unread.Add("cgroups of shims", err)
-	_, frozen := c.tree.Frozen(m)
-	return err == nil && frozen
+	return frozen
 }
 
 // awaitsExec reports whether a thread in D waits until its child has begun another program: then

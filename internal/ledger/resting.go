@@ -59,10 +59,9 @@ func (p *pass) standsStill(child, parent proc.Process, counted bool) bool {
 }
 
 func (p *pass) isFrozen(pid int) bool {
-	groups, err := p.tree.Of(pid)
+	frozen, err := p.tree.IsFrozen(pid)
 	p.unread.Add(cgroupsOfChildren, err)
-	_, frozen := p.tree.Frozen(groups)
-	return err == nil && frozen
+	return frozen
 }
 
 // timeOf returns the time on the CPU of a process and its descendants; false where the kernel does not count it.

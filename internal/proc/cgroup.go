@@ -190,6 +190,16 @@ func (t CgroupTree) Frozen(m Cgroups) (path string, frozen bool) {
 	return path, frozen
 }
 
+// IsFrozen reports whether a process is in a frozen cgroup. The error is why its cgroups are not known; it is false then.
+func (t CgroupTree) IsFrozen(pid int) (bool, error) {
+	m, err := t.Of(pid)
+	if err != nil {
+		return false, err
+	}
+	_, frozen := t.Frozen(m)
+	return frozen, nil
+}
+
 // Usage is what a level of a cgroup uses, and its limit: 0 for none.
 type Usage struct {
 	Path, File  string // of the level, and of the limit
