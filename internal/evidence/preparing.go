@@ -33,8 +33,7 @@ func (p *Process) preparing(ctx context.Context, moment time.Time) *facts.Child 
 	}
 	newer := []proc.Process{}
 	for _, candidate := range all.ByPID {
-		isNewer := proc.TicksToDuration(candidate.Start) > p.seenUp
-		if isNewer && candidate.Comm != p.last.Comm && !family.NamedShim(candidate) {
+		if p.isNewer(candidate) && candidate.Comm != p.last.Comm && !family.NamedShim(candidate) {
 			newer = append(newer, candidate)
 		}
 	}
@@ -52,6 +51,7 @@ func (p *Process) preparing(ctx context.Context, moment time.Time) *facts.Child 
 
 // isHere reports whether a process is in the cgroup of the one that has ended.
 func (p *Process) isHere(pid int) bool {
-	found := p.hop.placeOf(pid)
-	return found.cgroup == p.place.cgroup
+	cgroup, err := p.hop.cgroupOf(pid)
+	p.unread.Add("cgroup", err)
+	return cgroup == p.place.cgroup
 }

@@ -38,12 +38,23 @@ type place struct {
 
 func (h *hop) placeOf(pid int) place {
 	out := place{unread: proc.Unread{}}
-	cgroup, err := proc.ReadFile(proc.Path(h.procfs, pid, "cgroup"))
+	cgroup, err := h.cgroupOf(pid)
 	out.unread.Add("cgroup", err)
-	out.cgroup = string(cgroup)
+	out.cgroup = cgroup
 	out.mounts, err = proc.MountNamespace(h.procfs, pid)
 	out.unread.Add("mount namespace", err)
 	return out
+}
+
+// cgroupOf returns the /proc/PID/cgroup of a process.
+func (h *hop) cgroupOf(pid int) (string, error) {
+	b, err := proc.ReadFile(proc.Path(h.procfs, pid, "cgroup"))
+	return string(b), err
+}
+
+// isNewer reports whether a process was started after the predecessor was last seen.
+func (p *predecessor) isNewer(other proc.Process) bool {
+	return proc.TicksToDuration(other.Start+1) >= p.seenUp
 }
 
 // successors are the processes that are started in the place of one that has ended. A goroutine looks
@@ -177,9 +188,6 @@ func (s *successors) isFollowedBy(p proc.Process) bool {
 	parent, err := s.hop.table.Alive(p.PPID)
 	return err != nil || parent.Comm != p.Comm || !s.isNewer(parent)
 }
-
-// isNewer reports whether a process was started after the predecessor was last seen.
-func (s *successors) isNewer(p proc.Process) bool { return proc.TicksToDuration(p.Start+1) >= s.seenUp }
 
 // isInItsPlace reports whether a process of the predecessor's name is in its service, or has its
 // arguments in its cgroup or its mounts: without a service manager other runtimes may be in the same
