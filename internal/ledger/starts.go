@@ -98,7 +98,10 @@ func (p *pass) starts(ctx context.Context) {
 	}
 	p.findStartDirs(ctx, listed)
 	failed, isUnderWay := p.lookAtStarts()
-	s.forgetStarted(listed, isFirstList)
+	s.forgetListed(listed)
+	if isFirstList {
+		s.forgetCome()
+	}
 	switch {
 	case slices.ContainsFunc(come, hasBegun):
 		s.succeeded()
@@ -189,13 +192,20 @@ func (s *starts) forget() {
 // succeeded forgets the failed starts, and what came in the directories: it may be that of the start that has succeeded.
 func (s *starts) succeeded() {
 	s.forget()
-	s.forgetStarted(nil, true)
+	s.forgetCome()
 }
 
-// forgetStarted forgets the entries that came of what is listed by their names, or all.
-func (s *starts) forgetStarted(listed map[string]*cri.Entry, all bool) {
+// forgetCome forgets the entries that came.
+func (s *starts) forgetCome() {
 	for _, d := range s.dirs {
-		maps.DeleteFunc(d.came, func(name string, _ time.Time) bool { return all || listed[name] != nil })
+		clear(d.came)
+	}
+}
+
+// forgetListed forgets the entries that came of what is listed by their names.
+func (s *starts) forgetListed(listed map[string]*cri.Entry) {
+	for _, d := range s.dirs {
+		maps.DeleteFunc(d.came, func(name string, _ time.Time) bool { return listed[name] != nil })
 	}
 }
 
