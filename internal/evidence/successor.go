@@ -53,8 +53,8 @@ func (h *hop) cgroupOf(pid int) (string, error) {
 }
 
 // isNewer reports whether a process was started after the predecessor was last seen.
-func (p *predecessor) isNewer(other proc.Process) bool {
-	return proc.TicksToDuration(other.Start+1) >= p.seenUp
+func (p *predecessor) isNewer(candidate proc.Process) bool {
+	return proc.TicksToDuration(candidate.Start+1) >= p.seenUp
 }
 
 // successors are the processes that are started in the place of one that has ended. A goroutine looks
