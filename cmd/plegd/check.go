@@ -284,7 +284,7 @@ func oneLine(s *facts.Snapshot, names bool) string {
 		out += ": " + view.Culprit(s.Culprit, names)
 	}
 	if len(s.Active) > 0 {
-		if evidence := view.BesideChain(s, s.Active[0].Evidence); len(evidence) > 0 {
+		if evidence := view.BesideChain(&s.WaitChain, s.Active[0].Evidence); len(evidence) > 0 {
 			out += ": " + evidence[0]
 		}
 	}

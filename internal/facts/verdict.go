@@ -42,13 +42,10 @@ type Verdict struct {
 	Since  time.Time `json:"since,omitzero"` // when State last changed
 	Reason string    `json:"reason"`         // the primary reason's id; empty when healthy
 	Hop    string    `json:"hop,omitzero"`   // the socket of the hop that the reason holds for, empty for the runtime
-	// Symptom is the reason for what the kubelet sees, beside a primary reason that says why. Chain
-	// leads from the call that hangs to its culprit; ChainEnd says why it ends before that.
-	Symptom  string   `json:"symptom,omitzero"`
-	Chain    []Link   `json:"chain,omitempty"`
-	ChainEnd string   `json:"chain_end,omitzero"`
-	Culprit  *Link    `json:"culprit,omitzero"`
-	Active   []Active `json:"reasons"` // the primary one first
+	// Symptom is the reason for what the kubelet sees, beside a primary reason that says why.
+	Symptom   string   `json:"symptom,omitzero"`
+	WaitChain          // of the primary reason
+	Active    []Active `json:"reasons"` // the primary one first
 	// KubeletMessage is the Ready condition's message, as the API has it or by NotReadyIn will have it.
 	KubeletMessage  string `json:"kubelet_message"`
 	PLEGHealthy     bool   `json:"pleg_healthy"`      // a relist has succeeded within the threshold
@@ -99,12 +96,18 @@ type Active struct {
 	Cause *ActiveCause `json:"cause,omitzero"`
 }
 
-// ActiveCause is the cause of an active reason: its fields are as those of Verdict for the primary one.
+// ActiveCause is the cause of an active reason, and its next step.
 type ActiveCause struct {
-	Chain    []Link `json:"chain,omitempty"`
-	ChainEnd string `json:"chain_end,omitzero"`
-	Culprit  *Link  `json:"culprit,omitzero"`
-	Next     string `json:"next,omitzero"`
+	WaitChain
+
+	Next string `json:"next,omitzero"`
+}
+
+// WaitChain is the chain of waiting of a reason.
+type WaitChain struct {
+	Chain    []Link `json:"chain,omitempty"`    // from the call that hangs, or the process that the reason is about
+	ChainEnd string `json:"chain_end,omitzero"` // why it ends before the culprit
+	Culprit  *Link  `json:"culprit,omitzero"`   // its last link, nil where the chain names only the call
 }
 
 // ActiveReason returns an active reason, nil if it is not active.

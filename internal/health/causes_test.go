@@ -206,7 +206,7 @@ func TestCauseOutlivesItsCall(t *testing.T) {
 		t.Errorf("the reason is held without its cause: %+v", held)
 	}
 	for _, none := range []facts.Verdict{
-		{Chain: hanging.Chain, Culprit: hanging.Culprit}, {Reason: hanging.Reason, Chain: hanging.Chain, Active: hanging.Active},
+		{WaitChain: hanging.WaitChain}, {Reason: hanging.Reason, WaitChain: facts.WaitChain{Chain: hanging.Chain}, Active: hanging.Active},
 	} {
 		_, ok = Proof(&none)
 		check.Equal(t, ok, false, "a chain without a reason or a culprit: %+v", none)

@@ -52,15 +52,11 @@ func (o *Observed) Judge() *facts.Verdict {
 	rankReasons(v, s)
 	c := s.chainOf(v.Reason, v.Hop, signalsAt(sets, v.Hop).finding(v.Reason))
 	if c.First().Kind != "" {
-		v.Chain = c.Links
-		v.ChainEnd = c.Unknown
-		v.Culprit = c.Culprit()
+		v.WaitChain = facts.WaitChain{Chain: c.Links, ChainEnd: c.Unknown, Culprit: c.Culprit()}
 	}
 	v.Next = nextStep(v, sets, c)
 	if v.Culprit == nil && s.keepsCause(v) {
-		v.Chain = previous.Chain
-		v.ChainEnd = previous.ChainEnd
-		v.Culprit = previous.Culprit
+		v.WaitChain = previous.WaitChain
 		v.Next = previous.Next
 	}
 	addCauses(v, sets)

@@ -31,7 +31,7 @@ func secondCause(v *facts.Verdict, a *facts.Active, sets []*signals) *facts.Acti
 		return nil
 	}
 	if culprit != nil {
-		out = facts.ActiveCause{Chain: c.Links, ChainEnd: c.Unknown, Culprit: culprit}
+		out.WaitChain = facts.WaitChain{Chain: c.Links, ChainEnd: c.Unknown, Culprit: culprit}
 	}
 	out.Next = ownStep(a.ID, a.Hop, sets, c)
 	if out.Next == "" {

@@ -108,7 +108,7 @@ func TestFindSecond(t *testing.T) {
 		"it is the primary one":    {v: facts.Verdict{Active: []facts.Active{warning(RuntimeHelperStuck)}}},
 		"it is about no process":   {v: facts.Verdict{Active: []facts.Active{warning(RuntimeHelperStuck), warning(RuntimeStorageFull)}}},
 		"the ledger has found it":  {v: facts.Verdict{Active: []facts.Active{warning(RuntimeStorageFull), warning(RuntimeHelperStuck)}}, found: []facts.Finding{{Reason: RuntimeHelperStuck}}},
-		"the primary chain has it": {v: facts.Verdict{Chain: []facts.Link{{PID: 4712}}, Active: []facts.Active{warning(ShimStuck), warning(RuntimeHelperStuck)}}},
+		"the primary chain has it": {v: facts.Verdict{WaitChain: facts.WaitChain{Chain: []facts.Link{{PID: 4712}}}, Active: []facts.Active{warning(ShimStuck), warning(RuntimeHelperStuck)}}},
 		"information":              {v: facts.Verdict{Active: []facts.Active{warning(RuntimeStorageFull), {ID: RuntimeHelperStuck, Severity: facts.SeverityInfo}}}},
 	} {
 		f := secondHelper()

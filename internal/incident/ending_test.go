@@ -79,7 +79,7 @@ func TestEndingOfCulprit(t *testing.T) {
 // and not the newest one with a culprit.
 func TestEvidence(t *testing.T) {
 	moment := func(reason, end string, links int) Moment {
-		s := &facts.Snapshot{Verdict: facts.Verdict{Reason: reason, ChainEnd: end, Chain: make([]facts.Link, links)}}
+		s := &facts.Snapshot{Verdict: facts.Verdict{Reason: reason, WaitChain: facts.WaitChain{ChainEnd: end, Chain: make([]facts.Link, links)}}}
 		if links > 0 {
 			s.Culprit = &s.Chain[links-1]
 		}

@@ -10,24 +10,24 @@ import (
 
 // chain is the chain of waiting, from the kubelet to the culprit. The call that hangs alone
 // is in the evidence.
-func chain(s *facts.Snapshot) Section {
+func chain(c *facts.WaitChain) Section {
 	out := Section{ID: "chain", Title: "Wait chain", Kind: Chain, Column: 2}
-	if s.Culprit == nil && s.ChainEnd == "" {
+	if c.Culprit == nil && c.ChainEnd == "" {
 		return out
 	}
-	if len(s.Chain) > 0 && s.Chain[0].Kind == facts.KindCall {
+	if len(c.Chain) > 0 && c.Chain[0].Kind == facts.KindCall {
 		out.Rows = []Row{{Label: "kubelet", Text: "(its relist makes the same call)"}}
 	}
-	for i := range s.Chain {
-		l := &s.Chain[i]
+	for i := range c.Chain {
+		l := &c.Chain[i]
 		row := Row{Label: Printable(string(l.Kind)), Text: link(l)}
-		if s.ChainEnd == "" && i == len(s.Chain)-1 {
+		if c.ChainEnd == "" && i == len(c.Chain)-1 {
 			row.Mark = MarkCulprit
 		}
 		out.Rows = append(out.Rows, row)
 	}
-	if s.ChainEnd != "" {
-		out.Footnote = "No further: " + Printable(s.ChainEnd) + "."
+	if c.ChainEnd != "" {
+		out.Footnote = "No further: " + Printable(c.ChainEnd) + "."
 	}
 	return out
 }
@@ -56,25 +56,25 @@ func link(l *facts.Link) string {
 
 // culpritTerm names the last link of the chain, its pod and the symptom. That link is the
 // culprit unless the chain ends before it.
-func culpritTerm(s *facts.Snapshot) Row {
+func culpritTerm(c *facts.WaitChain, symptom string) Row {
 	out := Row{Label: "Culprit", Mark: MarkCulprit}
-	if s.ChainEnd != "" {
+	if c.ChainEnd != "" {
 		out = Row{Label: "Last link"}
 	}
-	if s.Culprit == nil {
+	if c.Culprit == nil {
 		return out
 	}
-	l := *s.Culprit
+	l := *c.Culprit
 	isThePods := l.Kind != facts.KindProcess && l.Kind != facts.KindRuntime
-	for _, earlier := range slices.Backward(s.Chain) {
+	for _, earlier := range slices.Backward(c.Chain) {
 		named := earlier.Kind == facts.KindContainer || earlier.Kind == facts.KindPod
 		if l.Pod == "" && isThePods && named && earlier.Name != l.Name {
 			l.Pod = earlier.Name
 		}
 	}
 	out.Text = strings.TrimSpace(Printable(string(l.Kind)) + " " + link(&l))
-	if s.Symptom != "" {
-		out.Text += "; seen as " + Printable(s.Symptom)
+	if symptom != "" {
+		out.Text += "; seen as " + Printable(symptom)
 	}
 	return out
 }
@@ -93,12 +93,12 @@ func Culprit(l *facts.Link, names bool) string {
 }
 
 // BesideChain returns the evidence that the links of the chain do not show.
-func BesideChain(s *facts.Snapshot, evidence []string) []string {
-	if s.Culprit == nil && s.ChainEnd == "" {
+func BesideChain(c *facts.WaitChain, evidence []string) []string {
+	if c.Culprit == nil && c.ChainEnd == "" {
 		return evidence
 	}
 	return slices.DeleteFunc(slices.Clone(evidence), func(e string) bool {
-		return strings.HasPrefix(e, "no further: ") || slices.ContainsFunc(s.Chain, func(l facts.Link) bool {
+		return strings.HasPrefix(e, "no further: ") || slices.ContainsFunc(c.Chain, func(l facts.Link) bool {
 			return l.Evidence != "" && strings.HasSuffix(e, " "+l.Evidence)
 		})
 	})

@@ -67,12 +67,12 @@ func Incident(one *incident.Incident, present *facts.Snapshot) *Document {
 	}
 	best := one.Evidence()
 	moment := " at " + best.At.UTC().Format(time.TimeOnly)
-	links := chain(best)
+	links := chain(&best.WaitChain)
 	links.Title += moment
 	state := stateSection(best)
 	state.Title = "State" + moment
 	state.Column = 0
-	d.Summary = append(terms(culpritTerm(best)), d.Summary...)
+	d.Summary = append(terms(culpritTerm(&best.WaitChain, best.Symptom)), d.Summary...)
 	steps := Section{ID: "todo", Title: "Steps that plegd named", Kind: Items, Rows: items(best.Steps), Column: 1}
 	d.Sections = append(d.Sections, filled(steps, links, timeline(one), state)...)
 	return d

@@ -39,12 +39,12 @@ func Status(c Content) *Document {
 	r := reason(primary.ID)
 	d := &Document{
 		Node: Printable(s.Node), State: facts.State(Printable(string(s.State))), Title: headlines[s.State],
-		Reason: r.ID, Meaning: r.Meaning, Restart: restart(restartText(s, r.Restart)), Clock: newClock(s), Version: Printable(s.PlegdVersion), Taken: s.At, Live: true,
+		Reason: r.ID, Meaning: r.Meaning, Restart: restart(restartText(&s.WaitChain, r.Restart)), Clock: newClock(s), Version: Printable(s.PlegdVersion), Taken: s.At, Live: true,
 	}
 	steps := withoutNext(s.Steps, s.Next)
 	todo := Section{ID: "todo", Title: "What to do", Kind: Steps, Rows: items(steps), Column: 1}
 	if r.ID != "" {
-		todo.Footnote = "Does restarting the runtime help? " + restartText(s, r.Restart)
+		todo.Footnote = "Does restarting the runtime help? " + restartText(&s.WaitChain, r.Restart)
 	}
 	if primary.ID != "" {
 		d.Title = Printable(primary.ID)
@@ -53,7 +53,7 @@ func Status(c Content) *Document {
 		d.Detail = lastingFor(s, s.Since)
 	}
 	d.Summary = terms(
-		culpritTerm(s),
+		culpritTerm(&s.WaitChain, s.Symptom),
 		Row{Label: "Predicted", Text: outlook(s)},
 		Row{Label: "Kubelet", Text: kubeletText(s)},
 		Row{Label: "Message", Text: Printable(Message(s))},
@@ -65,8 +65,8 @@ func Status(c Content) *Document {
 	}
 	d.Sections = filled(
 		todo,
-		Section{ID: "evidence", Title: "Evidence", Kind: Items, Rows: items(BesideChain(s, primary.Evidence)), Column: 2},
-		chain(s),
+		Section{ID: "evidence", Title: "Evidence", Kind: Items, Rows: items(BesideChain(&s.WaitChain, primary.Evidence)), Column: 2},
+		chain(&s.WaitChain),
 		Section{ID: "latency", Title: "The last 10 minutes", Plot: newPlot(s, c.Recent)},
 		stateSection(s), operations(s), pods(s), also,
 		Incidents(c.Incidents[:min(len(c.Incidents), maxIncidents)]),
@@ -76,10 +76,10 @@ func Status(c Content) *Document {
 
 // restartText says whether a restart of the runtime helps. Where the reason's page is not sure, it does not while another
 // process or a mount that stands still is the culprit.
-func restartText(s *facts.Snapshot, page string) string {
-	c := s.Culprit
-	outlives := c != nil && c.Kind != facts.KindRuntime && (c.PID != 0 || c.Kind == facts.KindMount) && c.State.StandsStill()
-	if strings.HasPrefix(page, "Maybe") && outlives && s.ChainEnd == "" {
+func restartText(c *facts.WaitChain, page string) string {
+	l := c.Culprit
+	outlives := l != nil && l.Kind != facts.KindRuntime && (l.PID != 0 || l.Kind == facts.KindMount) && l.State.StandsStill()
+	if strings.HasPrefix(page, "Maybe") && outlives && c.ChainEnd == "" {
 		return "No. The culprit outlives it, and a new runtime may wait for it too."
 	}
 	return page
@@ -129,18 +129,17 @@ func secondLines(a *facts.Active) []string {
 	if own == nil {
 		return printables(a.Evidence)
 	}
-	shown := facts.Snapshot{Verdict: facts.Verdict{Chain: own.Chain, ChainEnd: own.ChainEnd, Culprit: own.Culprit}}
-	out := printables(BesideChain(&shown, a.Evidence))
+	out := printables(BesideChain(&own.WaitChain, a.Evidence))
 	first := min(len(out), 1)
 	if own.Culprit != nil {
-		who := culpritTerm(&shown)
+		who := culpritTerm(&own.WaitChain, "")
 		out = slices.Insert(out, 0, who.Label+": "+who.Text)
 		first = 1
 	}
 	if own.Next != "" {
 		out = slices.Insert(out, first, secondNext+Printable(own.Next))
 	}
-	links := chain(&shown)
+	links := chain(&own.WaitChain)
 	for i := range links.Rows {
 		out = append(out, "Chain: "+chainText(&links.Rows[i]))
 	}

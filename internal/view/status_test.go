@@ -149,7 +149,7 @@ func TestBrief(t *testing.T) {
 	two.Active = append(two.Active, facts.Active{ID: health.RuntimeStorageFull, Severity: facts.SeverityWarning, Since: two.At.Add(-9 * time.Second), Evidence: []string{"root /r is full"}})
 	apart := viewtest.Unhealthy()
 	agent := facts.Link{Kind: facts.KindProcess, Name: "agent", PID: 4713, State: facts.LinkStopped, Evidence: "stopped by a signal"}
-	own := &facts.ActiveCause{Chain: []facts.Link{agent}, Culprit: &agent, Next: "`kill -CONT 4713` continues it."}
+	own := &facts.ActiveCause{WaitChain: facts.WaitChain{Chain: []facts.Link{agent}, Culprit: &agent}, Next: "`kill -CONT 4713` continues it."}
 	apart.Active = append(apart.Active[:1], facts.Active{ID: health.RuntimeHelperStuck, Severity: facts.SeverityWarning, Since: apart.At, Cause: own})
 	for name, tt := range map[string]struct {
 		snap   facts.Snapshot
@@ -216,12 +216,12 @@ func TestRestartOutlived(t *testing.T) {
 		{culprit: &facts.Link{Kind: facts.KindCgroup, Name: "/g", State: facts.LinkMemory}, want: "Maybe."},
 		{culprit: &facts.Link{Kind: facts.KindProcess, PID: 7, State: facts.LinkStopped}, end: "it cannot be read", want: "Maybe."},
 	} {
-		s := &facts.Snapshot{Verdict: facts.Verdict{Culprit: tt.culprit, ChainEnd: tt.end}}
-		got := restartText(s, "Maybe. It helps where it hangs.")
+		c := &facts.WaitChain{Culprit: tt.culprit, ChainEnd: tt.end}
+		got := restartText(c, "Maybe. It helps where it hangs.")
 		check.Equal(t, strings.HasPrefix(got, tt.want), true, "%+v: %s", tt.culprit, got)
 	}
-	s := &facts.Snapshot{Verdict: facts.Verdict{Culprit: &facts.Link{Kind: facts.KindProcess, PID: 7, State: facts.LinkStopped}}}
-	check.Equal(t, restartText(s, "Yes. It helps."), "Yes. It helps.", "a page that is sure")
+	c := &facts.WaitChain{Culprit: &facts.Link{Kind: facts.KindProcess, PID: 7, State: facts.LinkStopped}}
+	check.Equal(t, restartText(c, "Yes. It helps."), "Yes. It helps.", "a page that is sure")
 }
 
 // TestBriefIsHarmless: hostile texts neither command the terminal nor push the verdict off it.
@@ -276,11 +276,11 @@ func TestParts(t *testing.T) {
 // TestCulpritsPod: the pod of the call is that of a shim at the end of its chain, not of any other process there.
 func TestCulpritsPod(t *testing.T) {
 	for kind, want := range map[facts.LinkKind]bool{facts.KindShim: true, facts.KindProcess: false} {
-		s := &facts.Snapshot{Verdict: facts.Verdict{
+		c := &facts.WaitChain{
 			Culprit: &facts.Link{Kind: kind, Name: "x", PID: 7, State: facts.LinkStopped},
 			Chain:   []facts.Link{{Kind: facts.KindContainer, Name: "shop/cart/app"}},
-		}}
-		got := culpritTerm(s).Text
+		}
+		got := culpritTerm(c, "").Text
 		check.Equal(t, strings.Contains(got, "shop/cart"), want, "%s: %s", kind, got)
 	}
 }
