@@ -42,13 +42,8 @@ type Client struct {
 	failedSince time.Time
 	answeredAt  time.Time          // the time of the last answered request of healthz
 	values      map[string]float64 // the last metrics
+	last        facts.Kubelet      // what these showed
 	relisted    time.Time          // start of the last relist, by its counters; zero while unknown
-	status      *facts.StartCalls  // Status calls
-	sandboxes   *facts.StartCalls  // calls that create sandboxes
-	containers  *facts.StartCalls  // calls that create containers
-	stops       *facts.StartCalls  // calls that stop pods
-	removals    *facts.StartCalls  // calls that remove them
-	api         facts.APICalls     // requests to the API server
 
 	lastProcess *facts.KubeletProcess // the last process that was seen, nil for none
 	version     string                // of the kubelet that started at versionOf

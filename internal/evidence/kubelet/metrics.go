@@ -74,26 +74,21 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 		// kubelet look old.
 		out.LastSeen = readAt.Add(-max(0, readAt.Round(0).Sub(time.UnixMilli(int64(seen*1e3)))))
 	}
-	k.status = startCalls(k.status, "status", k.values, read.values, readAt)
-	k.sandboxes = startCalls(k.sandboxes, "run_podsandbox", k.values, read.values, readAt)
-	k.containers = startCalls(k.containers, "create_container", k.values, read.values, readAt)
-	k.stops = startCalls(k.stops, "stop_podsandbox", k.values, read.values, readAt)
-	k.removals = startCalls(k.removals, "remove_podsandbox", k.values, read.values, readAt)
-	k.api = apiCalls(k.api, k.values, read.values, readAt)
-	k.values = read.values
+	out.Status = startCalls(k.last.Status, "status", k.values, read.values, readAt)
+	out.Sandboxes = startCalls(k.last.Sandboxes, "run_podsandbox", k.values, read.values, readAt)
+	out.Containers = startCalls(k.last.Containers, "create_container", k.values, read.values, readAt)
+	out.Stops = startCalls(k.last.Stops, "stop_podsandbox", k.values, read.values, readAt)
+	out.Removals = startCalls(k.last.Removals, "remove_podsandbox", k.values, read.values, readAt)
+	out.API = apiCalls(k.last.API, k.values, read.values, readAt)
 	out.Version = read.version
-	out.Status = k.status
-	out.Sandboxes = k.sandboxes
-	out.Containers = k.containers
-	out.Stops = k.stops
-	out.Removals = k.removals
-	out.API = k.api
 	out.EndingPods = int(read.values[endingPods])
 	working, given := read.values[workingPods]
 	if given { // not before 1.27
 		waiting := max(0, int(working-read.values[runningPods]))
 		out.WaitingPods = &waiting
 	}
+	k.values = read.values
+	k.last = *out
 	return nil
 }
 
