@@ -3,9 +3,6 @@ package ledger
 import (
 	"context"
 	"fmt"
-	"maps"
-	"os"
-	"path"
 	"slices"
 	"time"
 
@@ -19,8 +16,6 @@ const (
 	failedStarts = 3
 	// podRetry is less than the time after which a kubelet starts the same pod again (pod_workers.go, backOffPeriod, 10 s).
 	podRetry = 9 * time.Second
-	// staysUnready is how long a sandbox is not ready until its start counts as failed: two more passes.
-	staysUnready = 2 * SuspectInterval
 	// watchTime is how long the directories are watched in one pass until a start is seen to fail, watchEvery the rest
 	// between two looks.
 	watchTime  = 3 * time.Second
@@ -32,15 +27,6 @@ const (
 	maxAsked = 4
 	// startsOver is the time without a failed start after which starts no longer fail.
 	startsOver = time.Minute
-	// maxStartDirs bounds the directories of starts, maxStarts the entries that are read of one.
-	maxStartDirs = 8
-	maxStarts    = 8192
-	// dirsAgain is the time until directories of starts are searched again, where some are known.
-	dirsAgain = 10 * time.Minute
-	// namespaces is where containerd and CRI-O keep the network namespaces of pods.
-	namespaces = "/run/netns"
-	// sandboxList stands for a directory where the list shows failed starts.
-	sandboxList = "the list of sandboxes"
 	// clock is the layout of a time of day.
 	clock = "15:04:05 UTC"
 )
@@ -64,19 +50,6 @@ type starts struct {
 	writer    proc.Process
 	written   string
 	writerDue time.Time // when it is looked for again
-}
-
-// startDir is a directory in which the runtime makes an entry for each start, that of a sandbox, a container or a network
-// namespace.
-type startDir struct {
-	path    string
-	looked  time.Time            // at the last look
-	changed time.Time            // as the directory says; zero before the first look
-	names   []string             // sorted
-	came    map[string]time.Time // when those were first seen that came after the first look, while no start has succeeded
-	begun   time.Time            // when the last entry that has gone came, at the latest
-	gone    time.Time            // when it went, at the earliest
-	failed  time.Time            // the same of the last start that was counted
 }
 
 // starts notes the starts that have failed since the last pass: an entry has come and gone in a directory of starts, and
@@ -150,29 +123,6 @@ func (p *pass) seesSuccess(ctx context.Context, names []string) bool {
 		slices.ContainsFunc(names[:min(len(names), maxAsked)], func(name string) bool { return p.isKnown(ctx, name) })
 }
 
-// atRest returns the names in the directories, of the last looks, of which no start is under way.
-func (s *starts) atRest() map[string]bool {
-	out := map[string]bool{}
-	for _, d := range s.dirs {
-		for _, name := range d.names {
-			out[name] = d.came[name].IsZero()
-		}
-	}
-	return out
-}
-
-// entriesBut returns the names in the directories, of the last looks, but for some, each once.
-func (s *starts) entriesBut(known map[string]bool) (out []string) {
-	for _, d := range s.dirs {
-		for _, name := range d.names {
-			if !known[name] && !slices.Contains(out, name) {
-				out = append(out, name)
-			}
-		}
-	}
-	return out
-}
-
 // isKnown reports whether the runtime has a sandbox that is ready, or a container, by the name of an entry.
 func (p *pass) isKnown(ctx context.Context, name string) bool {
 	return p.HasBegun(ctx, &cri.Entry{ID: name, Sandbox: true}) || p.HasBegun(ctx, &cri.Entry{ID: name})
@@ -195,20 +145,6 @@ func (s *starts) succeeded() {
 	s.forgetCome()
 }
 
-// forgetCome forgets the entries that came.
-func (s *starts) forgetCome() {
-	for _, d := range s.dirs {
-		clear(d.came)
-	}
-}
-
-// forgetListed forgets the entries that came of what is listed by their names.
-func (s *starts) forgetListed(listed map[string]*cri.Entry) {
-	for _, d := range s.dirs {
-		maps.DeleteFunc(d.came, func(name string, _ time.Time) bool { return listed[name] != nil })
-	}
-}
-
 // areOfNetwork reports whether the starts fail before the runtime makes a bundle, for which it has made a network.
 func (s *starts) areOfNetwork() bool {
 	showsNetwork := s.dir == namespaces || s.dir == sandboxList
@@ -225,70 +161,6 @@ func (s *starts) text() string {
 	}
 	return fmt.Sprintf("at least %d starts failed since %s, each within seconds: its entry in %s came and went, and no new pod or container is listed; this does not show what made them fail",
 		failedStarts, since, s.dir)
-}
-
-// findStartDirs finds the directories of starts: that of network namespaces, and those in the runtime's mounts, for any
-// runtime and configuration: a mount of a sandbox or container has its id in its path. Those on a disk are left out: to
-// read them may hang.
-func (p *pass) findStartDirs(ctx context.Context, listed map[string]*cri.Entry) {
-	s := &p.started
-	isSame := s.runtime == p.hops[0]
-	if isSame && p.moment.Before(s.due) {
-		return
-	}
-	if !isSame {
-		*s = starts{runtime: p.hops[0]}
-	}
-	s.due = p.moment.Add(againAfter)
-	mounts, err := p.Table.Mounts(ctx, s.runtime.PID)
-	p.unread.Add(directoriesOfStarts, err)
-	dirs := []string{namespaces}
-	for _, m := range mounts {
-		dirs = append(dirs, startDirOf(m.Point, listed))
-	}
-	slices.Sort(dirs)
-	for _, dir := range slices.Compact(dirs) {
-		isKnown := slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path == dir })
-		mount, _ := proc.MountOf(mounts, dir)
-		if mount.Type == "tmpfs" && !isKnown && len(s.dirs) < maxStartDirs {
-			s.dirs = append(s.dirs, &startDir{path: dir})
-		}
-	}
-	if slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path != namespaces }) {
-		s.due = p.moment.Add(dirsAgain)
-	}
-}
-
-// startDirOf returns the directory of starts that a mount lies in, "" for none.
-func startDirOf(place string, listed map[string]*cri.Entry) string {
-	for len(place) > 1 {
-		dir := path.Dir(place)
-		if listed[path.Base(place)] != nil {
-			return dir
-		}
-		place = dir
-	}
-	return ""
-}
-
-// lookAtStarts returns a directory in which an entry has come and gone, nil for none, and whether one has come anywhere
-// and is there.
-func (p *pass) lookAtStarts() (failed *startDir, isUnderWay bool) {
-	root := proc.Path(p.Table.ProcFS, p.started.runtime.PID, "root")
-	for _, d := range p.started.dirs {
-		seen, err := d.look(root, p.moment)
-		p.unread.Add(directoriesOfStarts, err)
-		if seen != otherChange && d.path != namespaces {
-			p.started.bundled = p.moment
-		}
-		switch seen {
-		case cameAndWent:
-			failed = d
-		case entryCame:
-			isUnderWay = true
-		}
-	}
-	return failed, isUnderWay
 }
 
 // noteWork notes whether the lists have changed since the pass before, and returns what is new in them.
@@ -319,67 +191,6 @@ func newIn(listed, previous map[string]*cri.Entry) (out []*cri.Entry) {
 // keeps one whose network could neither be made nor removed again.
 func hasBegun(e *cri.Entry) bool { return !e.Sandbox || e.State == cri.StateRunning }
 
-// noteUnready notes the pods that are listed for the first time, with a sandbox that is not ready and has no container, and
-// reports whether there is one. Where several stay so, their starts have failed.
-func (s *starts) noteUnready(moment time.Time, listed map[string]*cri.Entry, come []*cri.Entry) (isSeen bool) {
-	for _, sandbox := range come {
-		if isOld(sandbox, moment) || hasBegun(sandbox) || hasContainer(listed, sandbox.ID) {
-			continue
-		}
-		isSeen = true
-		s.last = moment
-		if s.unready == nil {
-			s.unready = map[string]time.Time{}
-		}
-		_, isNoted := s.unready[sandbox.PodUID]
-		if !isNoted {
-			s.unready[sandbox.PodUID] = moment
-		}
-	}
-	maps.DeleteFunc(s.unready, func(_ string, seen time.Time) bool { return moment.Sub(seen) > failedWithin })
-	if len(s.unready) < failedStarts || s.proven {
-		return isSeen
-	}
-	if s.isReadyLater(listed) {
-		s.unready = nil
-		return isSeen
-	}
-	seen := slices.SortedFunc(maps.Values(s.unready), time.Time.Compare)
-	if moment.Sub(seen[failedStarts-1]) >= staysUnready {
-		s.proven = true
-		s.dir = sandboxList
-		s.since = seen[0]
-	}
-	return isSeen
-}
-
-// isOld reports whether a sandbox was made long before it is listed, as those that a runtime lists after a reboot.
-func isOld(sandbox *cri.Entry, moment time.Time) bool {
-	age, isKnown := sandbox.Age(moment)
-	return isKnown && age > failedWithin
-}
-
-// isReadyLater reports whether a pod that was listed with a sandbox that was not ready has one that is.
-func (s *starts) isReadyLater(listed map[string]*cri.Entry) bool {
-	for _, e := range listed {
-		_, wasUnready := s.unready[e.PodUID]
-		if wasUnready && e.Sandbox && hasBegun(e) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasContainer reports whether a container of a sandbox is listed.
-func hasContainer(listed map[string]*cri.Entry, sandbox string) bool {
-	for _, e := range listed {
-		if !e.Sandbox && e.SandboxID == sandbox {
-			return true
-		}
-	}
-	return false
-}
-
 // count counts a failed start, unless it may be the retry of the one before. The directory says when either ended: a pass
 // that comes late, or a start that shows in several directories, does not make them seem closer.
 func (s *starts) count(moment time.Time, dir *startDir) {
@@ -392,87 +203,6 @@ func (s *starts) count(moment time.Time, dir *startDir) {
 	dir.failed = dir.gone
 	s.last = moment
 	s.dir = dir.path
-}
-
-// change is the difference between two looks at a directory.
-type change int
-
-const (
-	otherChange change = iota // none, or entries have gone
-	entryCame
-	cameAndWent
-)
-
-// look compares the directory with its last look: an entry has come and gone if the directory has been written since and
-// its entries are the same, or if one that came before is no longer there.
-func (d *startDir) look(root string, moment time.Time) (change, error) {
-	earlier := *d
-	d.looked = moment
-	info, err := os.Stat(root + d.path)
-	if err != nil || info.ModTime().Equal(d.changed) {
-		return otherChange, err
-	}
-	names, err := proc.Names(root+d.path, maxStarts)
-	if err != nil {
-		return otherChange, err
-	}
-	d.changed = info.ModTime()
-	d.names = names
-	if earlier.changed.IsZero() {
-		return otherChange, nil
-	}
-	hasCome := d.noteNew(earlier.names, moment)
-	last, hasGone := d.dropGone(moment)
-	switch {
-	case slices.Equal(names, earlier.names):
-		d.begun = d.changed
-		d.gone = d.changed
-		return cameAndWent, nil
-	case hasGone:
-		d.begun = last
-		d.gone = d.changed
-		if hasCome { // which is what changed the directory last
-			d.gone = earlier.looked
-		}
-		return cameAndWent, nil
-	case hasCome:
-		return entryCame, nil
-	}
-	return otherChange, nil
-}
-
-// noteNew notes the entries that were not there at the last look, and reports whether there are any.
-func (d *startDir) noteNew(earlier []string, moment time.Time) (hasCome bool) {
-	for _, name := range d.names {
-		_, known := slices.BinarySearch(earlier, name)
-		if known {
-			continue
-		}
-		hasCome = true
-		if d.came == nil {
-			d.came = map[string]time.Time{}
-		}
-		d.came[name] = moment
-	}
-	return hasCome
-}
-
-// dropGone forgets the entries that came and are no longer there, and returns when the last of those came that were there
-// for less than startsOver, as a start that fails at once; ok is false where there are none.
-func (d *startDir) dropGone(moment time.Time) (last time.Time, ok bool) {
-	for name, seen := range d.came {
-		_, isThere := slices.BinarySearch(d.names, name)
-		isOver := moment.Sub(seen) >= startsOver
-		if isThere && !isOver {
-			continue
-		}
-		delete(d.came, name)
-		if !isOver && (!ok || seen.After(last)) {
-			last = seen
-			ok = true
-		}
-	}
-	return last, ok
 }
 
 // startsFinding returns the finding that starts fail, none while they do not.
