@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/bounded"
-	"github.com/plegd/plegd/internal/chain"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
@@ -37,10 +35,6 @@ const (
 	againAfter = time.Minute
 	// passTimeout limits one pass.
 	passTimeout = 5 * time.Second
-	// maxAges bounds the ages that are kept over a restart.
-	maxAges = 64
-	// maxFindings bounds the findings, the oldest first.
-	maxFindings = 4
 )
 
 // The parts that a pass reads, as Unread names them.
@@ -251,27 +245,6 @@ func (l *Ledger) isUrgent() bool {
 	return false
 }
 
-// Ages returns since when each obligation exists that is old and was not there before plegd: what a
-// restart of plegd should not forget. It may be called by any goroutine.
-func (l *Ledger) Ages() map[string]time.Time {
-	ages := l.ages.Load()
-	if ages == nil {
-		return nil
-	}
-	return *ages
-}
-
-// publishAges makes the result of Ages after a pass.
-func (l *Ledger) publishAges(p *pass) {
-	ages := map[string]time.Time{}
-	for id, o := range l.owed {
-		if !o.known && p.age(o) >= limit && len(ages) < maxAges {
-			ages[id.String()] = o.begun
-		}
-	}
-	l.ages.Store(&ages)
-}
-
 // livePIDs returns the known processes of the runtime and of the hops behind it.
 func (l *Ledger) livePIDs() []int {
 	return slices.DeleteFunc(l.PIDs(), func(pid int) bool { return pid == 0 })
@@ -314,101 +287,12 @@ func (p *pass) readProcesses(ctx context.Context, age time.Duration) *proc.Proce
 	return all
 }
 
-// keep keeps an obligation with the age that it has, and returns it. An amount that has fallen
-// since the last pass makes it a new one: it is draining.
-func (p *pass) keep(found obligation) *obligation {
-	p.seen[found.identity] = true
-	o, ok := p.owed[found.identity]
-	if !ok || found.amount < o.amount {
-		begun, restored := p.Begun[found.String()]
-		found.known = !p.passed && !restored
-		if ok || !restored {
-			begun = p.moment
-		}
-		found.begun = begun
-		found.explorer = chain.New(p.Table, p.SysFS, nil)
-		p.owed[found.identity] = &found
-		return &found
+// runtime is the process of the runtime, zero where it has just ended.
+func (p *pass) runtime() proc.ID {
+	if len(p.hops) == 0 || p.hops[0].PID != p.pids[0] {
+		return proc.ID{}
 	}
-	o.amount = found.amount
-	o.socket = found.socket
-	return o
-}
-
-// isDue reports whether it is time to look up whose an old obligation is, and counts it as done.
-func (p *pass) isDue(o *obligation) bool {
-	if p.age(o) < limit || p.moment.Before(o.due) {
-		return false
-	}
-	o.due = p.moment.Add(againAfter)
-	return true
-}
-
-// age is how long something has been owed.
-func (p *pass) age(o *obligation) time.Duration { return p.moment.Sub(o.begun) }
-
-// findings follows the obligations that are old enough, the oldest first.
-func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
-	oldest := slices.SortedFunc(maps.Values(p.owed), func(a, b *obligation) int {
-		return cmp.Or(a.begun.Compare(b.begun), cmp.Compare(a.id, b.id), cmp.Compare(a.pid, b.pid))
-	})
-	out = append(p.listFinding(oldest, lostPod, podsLost), p.listFinding(oldest, unserved, shimStuck)...)
-	out = append(out, p.listFinding(oldest, unstopped, podStopsFailing)...)
-	out = slices.Concat(out, p.unnoticedFinding(ctx, oldest), p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding())
-	out = append(out, p.leak...)
-	for _, o := range oldest {
-		if len(out) >= maxFindings {
-			break
-		}
-		if p.age(o) < o.followedFrom() || o.waiter == 0 || o.debtor == 0 && !o.kind.needsNoDebtor() {
-			continue
-		}
-		if o.isClients && !p.workStops() { // as of a client of events, for which nothing waits
-			continue
-		}
-		c := p.chainOf(ctx, o)
-		reason := p.reasonOf(o, &c)
-		if reason != "" {
-			out = append(out, facts.Finding{Reason: reason, Since: o.begun, Chain: c})
-		}
-	}
-	return out
-}
-
-// followedFrom is the age from which an obligation is followed.
-func (o *obligation) followedFrom() time.Duration {
-	if o.kind == resting && !o.stands {
-		return idleLimit
-	}
-	return max(limit, o.limit)
-}
-
-// workStops reports whether something of the runtime's is late, and nothing was started or removed lately.
-func (p *pass) workStops() bool {
-	return p.Suspects() && p.moment.Sub(p.worked) >= limit
-}
-
-// chainOf returns the chain that begins with an obligation.
-func (p *pass) chainOf(ctx context.Context, o *obligation) facts.Chain {
-	debt := p.debtOf(o)
-	switch o.kind {
-	case busyPath:
-		return o.explorer.Busy(ctx, debt, o.name)
-	case unanswered:
-		return o.explorer.Unanswered(ctx, debt, o.name)
-	case goneServer:
-		return o.explorer.Gone(ctx, debt, o.name)
-	default:
-		return o.explorer.Owed(ctx, debt)
-	}
-}
-
-// debtOf returns an obligation as the chain has it.
-func (p *pass) debtOf(o *obligation) chain.Debt {
-	return chain.Debt{
-		Waiter: o.waiter, Debtor: o.debtor, Evidence: o.evidence, Begun: o.begun, IsHelper: o.kind == resting,
-		RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-	}
+	return p.hops[0]
 }
 
 // daemonPID returns the first hop behind the runtime, 0 for none.
@@ -418,45 +302,3 @@ func (p *pass) daemonPID() int {
 	}
 	return p.pids[1]
 }
-
-// reasonOf returns the reason that an obligation proves, "" while it may be one by design: of a
-// peer that merely sleeps for a while, or that was there before plegd.
-func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
-	if len(c.Links) < 2 {
-		return ""
-	}
-	debtor := &c.Links[1]
-	isHeld := debtor.State.StandsStill()
-	switch {
-	case o.kind == resting && (o.stands || p.isStoppedBehind(c)):
-		return helperStuck
-	case o.kind == resting:
-		return ""
-	case o.kind == killed:
-		return shimStuck
-	case o.kind == busyPath:
-		return inspectionStall
-	case o.kind == unanswered, o.kind == goneServer:
-		return peerStuck
-	case !isHeld && (o.known && o.kind != openPipe || p.age(o) < idleLimit):
-		return ""
-	case debtor.Kind == facts.KindShim:
-		return shimStuck
-	case debtor.Kind == facts.KindHelper:
-		return helperStuck
-	}
-	return peerStuck
-}
-
-// The reasons that the ledger proves, as internal/health has them.
-const (
-	shimStuck        = "ShimStuck"
-	helperStuck      = "RuntimeHelperStuck"
-	peerStuck        = "RuntimePeerStuck"
-	podsLost         = "PodsLost"
-	inspectionStall  = "PodInspectionStall"
-	podStartsFailing = "PodStartsFailing"
-	podStopsFailing  = "PodStopsFailing"
-
-	kernelLimitReached = "KernelLimitReached"
-)

@@ -8,8 +8,12 @@ import (
 	"github.com/plegd/plegd/internal/proc"
 )
 
-// maxServers bounds the servers that are kept over a restart.
-const maxServers = 64
+const (
+	// maxAges bounds the ages that are kept over a restart.
+	maxAges = 64
+	// maxServers bounds the servers that are kept over a restart.
+	maxServers = 64
+)
 
 // Memory is what no pass can see again: a plegd that starts continues with it, and with Ages.
 type Memory struct {
@@ -26,6 +30,27 @@ type Memory struct {
 
 // Times returns the times that a change of the clock changes.
 func (m *Memory) Times() []*time.Time { return []*time.Time{&m.FailedSince, &m.FailedAt} }
+
+// Ages returns since when each obligation exists that is old and was not there before plegd: what a
+// restart of plegd should not forget. It may be called by any goroutine.
+func (l *Ledger) Ages() map[string]time.Time {
+	ages := l.ages.Load()
+	if ages == nil {
+		return nil
+	}
+	return *ages
+}
+
+// publishAges makes the result of Ages after a pass.
+func (l *Ledger) publishAges(p *pass) {
+	ages := map[string]time.Time{}
+	for id, o := range l.owed {
+		if !o.known && p.age(o) >= limit && len(ages) < maxAges {
+			ages[id.String()] = o.begun
+		}
+	}
+	l.ages.Store(&ages)
+}
 
 // Memory returns what a restart of plegd should not forget. It may be called by any goroutine.
 func (l *Ledger) Memory() Memory {
@@ -67,12 +92,4 @@ func (p *pass) recall() {
 			proven:  true,
 		}
 	}
-}
-
-// runtime is the process of the runtime, zero where it has just ended.
-func (p *pass) runtime() proc.ID {
-	if len(p.hops) == 0 || p.hops[0].PID != p.pids[0] {
-		return proc.ID{}
-	}
-	return p.hops[0]
 }

@@ -62,3 +62,44 @@ type obligation struct {
 	silent   int        // the process that did not read at the last look what may keep the runtime from taking note of an end
 	lost     facts.Link // the shim of a pod that is lost or not served, a pod that is not stopped, or what has ended unnoticed
 }
+
+// keep keeps an obligation with the age that it has, and returns it. An amount that has fallen
+// since the last pass makes it a new one: it is draining.
+func (p *pass) keep(found obligation) *obligation {
+	p.seen[found.identity] = true
+	o, ok := p.owed[found.identity]
+	if !ok || found.amount < o.amount {
+		begun, restored := p.Begun[found.String()]
+		found.known = !p.passed && !restored
+		if ok || !restored {
+			begun = p.moment
+		}
+		found.begun = begun
+		found.explorer = chain.New(p.Table, p.SysFS, nil)
+		p.owed[found.identity] = &found
+		return &found
+	}
+	o.amount = found.amount
+	o.socket = found.socket
+	return o
+}
+
+// isDue reports whether it is time to look up whose an old obligation is, and counts it as done.
+func (p *pass) isDue(o *obligation) bool {
+	if p.age(o) < limit || p.moment.Before(o.due) {
+		return false
+	}
+	o.due = p.moment.Add(againAfter)
+	return true
+}
+
+// age is how long something has been owed.
+func (p *pass) age(o *obligation) time.Duration { return p.moment.Sub(o.begun) }
+
+// followedFrom is the age from which an obligation is followed.
+func (o *obligation) followedFrom() time.Duration {
+	if o.kind == resting && !o.stands {
+		return idleLimit
+	}
+	return max(limit, o.limit)
+}
