@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
 	"github.com/plegd/plegd/internal/proc"
 )
@@ -122,7 +122,7 @@ func (p *pass) resolvePipe(ctx context.Context, o *obligation, all *proc.Process
 		return // it is about to be closed
 	}
 	o.debtor = debtor
-	o.begun = earlier(o.begun, proc.StartedAt(p.moment, proc.Uptime(), all.ByPID[o.debtor].Start))
+	o.begun = facts.Earliest(o.begun, proc.StartedAt(p.moment, proc.Uptime(), all.ByPID[o.debtor].Start))
 	o.evidence = fmt.Sprintf("reads from %s, which pid %d (%s) keeps open: no process of its own",
 		o.name, o.debtor, all.ByPID[o.debtor].Comm)
 }
@@ -136,11 +136,4 @@ func (p *pass) settle(o *obligation) {
 // descends reports whether a process descends from the runtime or a hop behind it.
 func (p *pass) descends(all *proc.Processes, pid int) bool {
 	return slices.ContainsFunc(all.Ancestors(pid), func(ancestor int) bool { return slices.Contains(p.pids, ancestor) })
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 )
 
@@ -62,7 +63,7 @@ func (p *pass) killed(all *proc.Processes) {
 		}
 		o := p.keep(obligation{identity: identity{kind: killed, id: process.Start, pid: process.PID}, waiter: shim})
 		if candidate.Exiting {
-			o.begun = earlier(o.begun, all.At)
+			o.begun = facts.Earliest(o.begun, all.At)
 		}
 		o.debtor = p.memberInD(all, process)
 		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s), which has been killed", process.PID, process.Comm)
@@ -90,7 +91,7 @@ func (p *pass) unreaped(all *proc.Processes) {
 			continue
 		}
 		o := p.keep(obligation{identity: identity{kind: killed, id: zombie.Start, pid: zombie.PID}, waiter: zombie.PPID})
-		o.begun = earlier(o.begun, all.At)
+		o.begun = facts.Earliest(o.begun, all.At)
 		o.debtor = zombie.PID
 		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s)", zombie.PID, zombie.Comm)
 	}

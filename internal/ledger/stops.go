@@ -101,7 +101,7 @@ func (p *pass) isThere(network string) bool {
 // keepUnstopped notes a sandbox whose network is still there.
 func (p *pass) keepUnstopped(e *cri.Entry, sandbox *ended) {
 	o := p.keep(obligation{identity: identity{kind: unstopped, id: idOf(e.ID)}, name: e.ID})
-	o.begun = earlier(o.begun, sandbox.since)
+	o.begun = facts.Earliest(o.begun, sandbox.since)
 	o.lost = facts.Link{
 		Kind: facts.KindPod, Name: e.Pod(), RuntimeID: e.ID, State: facts.LinkFailing,
 		Evidence: fmt.Sprintf("has ended, and its network namespace %s is still there: its stop fails, or nobody asks for it", sandbox.network),
