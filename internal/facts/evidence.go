@@ -217,6 +217,7 @@ type Kubelet struct {
 	FailedSince time.Time `json:"failed_since,omitzero"` // zero while it is OK
 	// By its metrics, where configured. Status, Sandboxes, Containers, Stops and Removals are its calls status,
 	// run_podsandbox, create_container, stop_podsandbox and remove_podsandbox that have failed since one last succeeded, nil for none;
+	// SlowCallAt is when its calls that start, stop or remove pods were last seen to take seconds, zero for never.
 	// WaitingPods is how many pods that are to run have no sandbox that does, EndingPods how many it ends.
 	LastSeen    time.Time   `json:"last_seen,omitzero"` // kubelet_pleg_last_seen_seconds
 	Status      *StartCalls `json:"status,omitzero"`
@@ -224,6 +225,7 @@ type Kubelet struct {
 	Containers  *StartCalls `json:"containers,omitzero"`
 	Stops       *StartCalls `json:"stops,omitzero"`
 	Removals    *StartCalls `json:"removals,omitzero"`
+	SlowCallAt  time.Time   `json:"slow_call_at,omitzero"`
 	WaitingPods *int        `json:"waiting_pods,omitzero"`
 	EndingPods  int         `json:"ending_pods,omitzero"`
 	Version     string      `json:"version,omitzero"` // as in "v1.35.4"

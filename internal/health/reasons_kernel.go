@@ -122,8 +122,11 @@ func storageStalled(s *signals) (out lines) {
 			threads = s.blockedIn(wchan.Unread, blockedAfter)
 		}
 	}
-	if len(threads) == 0 || s.frozenThreads {
+	if s.frozenThreads {
 		return nil
+	}
+	if len(threads) == 0 {
+		return s.findingEvidence(RuntimeStorageStall)
 	}
 	out.add("%s: %s", s.process.ShortName(), s.blockedText(threads))
 	out.text(hint)

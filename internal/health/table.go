@@ -26,7 +26,7 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeStorageStall, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: storageStalled, CriticalWhile: func(s *signals) bool { return s.callsLate },
-		Reads: []string{"process", "cgroup", "storage"}, Logged: (*signals).loggedStall,
+		Reads: []string{"process", "cgroup", "storage", "ledger"}, Logged: (*signals).loggedStall,
 	},
 	{
 		ID: RuntimeStorageLocked, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,

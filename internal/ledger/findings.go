@@ -17,6 +17,7 @@ const maxFindings = 4
 const (
 	shimStuck        = "ShimStuck"
 	helperStuck      = "RuntimeHelperStuck"
+	storageStall     = "RuntimeStorageStall"
 	peerStuck        = "RuntimePeerStuck"
 	podsLost         = "PodsLost"
 	inspectionStall  = "PodInspectionStall"
@@ -33,7 +34,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	})
 	out = append(p.listFinding(oldest, lostPod, podsLost), p.listFinding(oldest, unserved, shimStuck)...)
 	out = append(out, p.listFinding(oldest, unstopped, podStopsFailing)...)
-	out = slices.Concat(out, p.unnoticedFinding(ctx, oldest), p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding())
+	out = slices.Concat(out, p.unnoticedFinding(ctx, oldest), p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding(), p.delayFindings())
 	out = append(out, p.leak...)
 	for _, o := range oldest {
 		if len(out) >= maxFindings {

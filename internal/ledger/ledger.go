@@ -51,6 +51,8 @@ const (
 	pendingSignals       = "pending signals"
 	tracers              = "tracers"
 	cgroupsOfChildren    = "cgroups of children"
+	helpersOfRuntime     = "helpers"
+	threadsOfRuntime     = "threads"
 	directoriesOfStarts  = "directories of starts"
 	programsOfStarts     = "programs of starts"
 	writersOfPrograms    = "writers of programs"
@@ -130,6 +132,7 @@ type Ledger struct {
 	dropped   map[string]*cri.Entry
 	droppedAt time.Time
 	started   starts
+	delayed   map[culprit]*delay
 	// ended and ready are the sandboxes that have ended, and those that were ready in the last lists, by their ids.
 	ended   map[string]*ended
 	ready   map[string]bool
@@ -173,6 +176,7 @@ func New(o Options) *Ledger {
 		settled: map[identity]bool{},
 		dropped: map[string]*cri.Entry{},
 		servers: map[string]int{},
+		delayed: map[culprit]*delay{},
 		unread:  unread,
 
 		readTCP:   proc.ReadTCP,
@@ -209,6 +213,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	p.starts(limited)
 	p.stops(limited)
 	p.deadMounts(limited)
+	p.delays(ctx)
 	maps.DeleteFunc(l.owed, func(id identity, _ *obligation) bool { return !p.seen[id] })
 	l.passed = true
 	l.publishAges(p)
@@ -218,7 +223,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 
 // next is how long to wait until the next pass.
 func (p *pass) next() time.Duration {
-	if p.isUrgent() || len(p.dropped) > 0 {
+	if p.isUrgent() || len(p.dropped) > 0 || len(p.started.underWay) > 0 {
 		return owedInterval
 	}
 	wait := Interval

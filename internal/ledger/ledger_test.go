@@ -37,6 +37,7 @@ type process struct {
 	pidNS       string // "" for the node's
 	nsPID       int    // in its PID namespace, 0 for 7
 	tracer      int
+	age         time.Duration // 0 for that of the node
 }
 
 const socket = "/run/containerd/containerd.sock"
@@ -85,7 +86,11 @@ func write(t *testing.T, root string, p process) {
 	t.Helper()
 	namespace := filepath.Join(root, fmt.Sprint(p.pid), "ns/pid")
 	_ = os.Remove(namespace) // of the process before, which this one replaces
-	line := evidencetest.StatLine(p.pid, p.comm, p.state, p.parent, 100)
+	start := uint64(100)
+	if p.age != 0 {
+		start = uint64((proc.Uptime() - p.age).Seconds() * proc.ClockTicks)
+	}
+	line := evidencetest.StatLine(p.pid, p.comm, p.state, p.parent, start)
 	if p.exiting {
 		before, after, _ := strings.Cut(line, ") ")
 		fields := strings.Fields(after)

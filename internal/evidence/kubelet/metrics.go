@@ -33,6 +33,8 @@ const (
 	maxMetrics = 32 << 20
 	maxLine    = 64 << 10
 	maxWanted  = 512 << 10
+	// slowCall is the mean time of a call for a pod from which these are slow: a helper runs for less than a second.
+	slowCall = 2 * time.Second
 	// maxValue is beyond all clocks and counts.
 	maxValue = 1 << 33
 )
@@ -80,6 +82,10 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	out.Stops = startCalls(k.last.Stops, "stop_podsandbox", k.values, read.values, readAt)
 	out.Removals = startCalls(k.last.Removals, "remove_podsandbox", k.values, read.values, readAt)
 	out.API = apiCalls(k.last.API, k.values, read.values, readAt)
+	out.SlowCallAt = k.last.SlowCallAt
+	if hasSlowCall(k.values, read.values) {
+		out.SlowCallAt = readAt
+	}
 	out.Version = read.version
 	out.EndingPods = int(read.values[endingPods])
 	working, given := read.values[workingPods]
@@ -229,6 +235,22 @@ func startCalls(last *facts.StartCalls, operation string, previous, values map[s
 	mean := time.Duration(increase("duration_seconds_sum") / failed * float64(time.Second))
 	calls.Longest = max(calls.Longest, mean)
 	return &calls
+}
+
+// podCalls are the calls by which a kubelet starts, stops and removes pods, but for those that wait by design: for an image, and
+// for a container to end by itself.
+var podCalls = []string{"run_podsandbox", "create_container", "start_container", "stop_podsandbox", "remove_container", "remove_podsandbox"}
+
+// hasSlowCall reports whether the calls of an operation for pods that have ended since the previous sample took slowCall on
+// average.
+func hasSlowCall(previous, values map[string]float64) bool {
+	return slices.ContainsFunc(podCalls, func(operation string) bool {
+		increase := func(counter string) float64 {
+			return values[operations+counter+operation] - previous[operations+counter+operation]
+		}
+		ended := increase("total")
+		return previous != nil && ended > 0 && increase("duration_seconds_sum") >= ended*slowCall.Seconds()
+	})
 }
 
 // apiCalls returns how the kubelet's requests to the API server ended: last as of the

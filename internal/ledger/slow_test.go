@@ -1,0 +1,79 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/test/evidencetest"
+	"github.com/plegd/plegd/test/must"
+)
+
+// TestDelays: what helpers wait for one after the other is named, while calls for pods are slow; not what few of them wait
+// for, nor where these have just begun, have not ended, or wait for a disk.
+func TestDelays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		channel string // "" for that of a seccomp supervisor
+		count   int    // 0 for slowWaits
+		age     time.Duration
+		calm    bool
+		stay    bool
+		want    bool
+	}{
+		"each waits for the supervisor": {want: true},
+		"few":                           {count: slowWaits - 1},
+		"they have just begun":          {age: time.Second},
+		"they have hung for long":       {age: time.Minute},
+		"calls are not slow":            {calm: true},
+		"none has ended":                {stay: true},
+		"each waits for a disk":         {channel: "io_schedule"},
+		"below a frozen file system":    {channel: "__sb_start_write", want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := node(t, []process{{pid: 50, parent: 1, comm: "supervisor", state: 'S'}})
+			evidencetest.WriteTree(t, root, map[string]string{"50/task/50/wchan": "futex_wait_queue"})
+			must.Do(t, os.Symlink("anon_inode:seccomp notify", filepath.Join(root, "50/fd/7")))
+			now := time.Now()
+			options := optionsOf(t, root, &now)
+			options.Suspects = func() bool { return !tt.calm }
+			l := New(options)
+			channel := "seccomp_do_user_notification"
+			want := facts.Link{Kind: facts.KindProcess, Name: "supervisor", PID: 50}
+			if tt.channel != "" {
+				channel = tt.channel
+				want = facts.Link{Kind: facts.KindKernel, Name: channel}
+			}
+			count := slowWaits
+			if tt.count != 0 {
+				count = tt.count
+			}
+			age := 3 * time.Second
+			if tt.age != 0 {
+				age = tt.age
+			}
+			var pids []int
+			for i := range count {
+				pids = append(pids, 30+i)
+				write(t, root, process{
+					pid: 30 + i, parent: 20, comm: "runc", state: 'D', arguments: []string{"runc", "create", "abc"}, age: age,
+				})
+				evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%[1]d/task/%[1]d/wchan", 30+i): channel})
+			}
+			l.Pass(t.Context())
+			for _, pid := range pids {
+				if !tt.stay {
+					must.Do(t, os.RemoveAll(filepath.Join(root, fmt.Sprint(pid))))
+				}
+			}
+			now = now.Add(SuspectInterval)
+			found := l.Pass(t.Context()).Findings
+			named := len(found) == 1 && found[0].Reason == helperStuck && found[0].Chain.Culprit().IsSame(&want)
+			if named != tt.want || !tt.want && len(found) > 0 {
+				t.Errorf("%+v, want %t", found, tt.want)
+			}
+		})
+	}
+}
