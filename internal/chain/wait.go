@@ -309,8 +309,8 @@ func (f *waiting) alone(ctx context.Context) wait {
 	switch {
 	case slices.ContainsFunc(f.unmoved(), func(t thread) bool { return t.State == 'R' }):
 		return wait{state: facts.LinkStarved, evidence: fmt.Sprintf(
-			"a thread has been runnable for %s without getting a CPU, and no quota holds it",
-			passed.Round(100*time.Millisecond))}
+			"a thread has been runnable for %s without getting a CPU, and no quota holds it%s",
+			passed.Round(100*time.Millisecond), f.lowPriority())}
 	case share >= busyShare || f.isRunnable():
 		return wait{state: facts.LinkRunning, evidence: fmt.Sprintf("runs: %d %% of a CPU", int(100*share))}
 	}
@@ -327,6 +327,21 @@ func (f *waiting) alone(ctx context.Context) wait {
 		return unclear(strings.Join(f.doubts, "; "), "whether that is an idle wait of process %d cannot be seen", f.pid)
 	}
 	return wait{state: facts.LinkAsleep, evidence: f.asleepText()}
+}
+
+// lowPriority describes how the process stands behind others for a CPU, "" where it does not.
+func (f *waiting) lowPriority() string {
+	priority, err := proc.ReadPriority(f.procfs, f.pid)
+	f.unseenIf("its priority", err)
+	switch {
+	case err != nil:
+		return ""
+	case priority.IsIdle:
+		return "; its scheduling policy is SCHED_IDLE"
+	case priority.Nice > 0:
+		return fmt.Sprintf("; its nice value is %d", priority.Nice)
+	}
+	return ""
 }
 
 // share is how much of a CPU the process has used between the looks.

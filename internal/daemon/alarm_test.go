@@ -36,6 +36,11 @@ func TestAlarming(t *testing.T) {
 // TestMayOwe: the ledger looks more often while a call is late or a pod ends, and not for a stopped runtime.
 func TestMayOwe(t *testing.T) {
 	stopped := &facts.Process{Alive: true, Threads: map[string]int{"T": 1}}
+	now := time.Now()
+	inD := func(since time.Duration, isAsleep bool) facts.Evidence {
+		thread := facts.BlockedThread{Since: now.Add(-since), Asleep: isAsleep}
+		return facts.Evidence{Hop: facts.Hop{Process: &facts.Process{At: now, Alive: true, Blocked: []facts.BlockedThread{thread}}}}
+	}
 	for name, tt := range map[string]struct {
 		evidence facts.Evidence
 		alert    bool
@@ -45,6 +50,11 @@ func TestMayOwe(t *testing.T) {
 		"a call is late":          {alert: true, want: true},
 		"a pod ends":              {evidence: facts.Evidence{Kubelet: &facts.Kubelet{EndingPods: 1}}, want: true},
 		"starts time out":         {evidence: facts.Evidence{Kubelet: &facts.Kubelet{Sandboxes: &facts.StartCalls{Errors: 3, Longest: time.Minute}}}, want: true},
+		"calls were slow":         {evidence: facts.Evidence{Kubelet: &facts.Kubelet{SlowCallAt: now.Add(-slowLately / 2)}}, want: true},
+		"calls were slow once":    {evidence: facts.Evidence{Kubelet: &facts.Kubelet{SlowCallAt: now.Add(-slowLately)}}},
+		"a thread is in D":        {evidence: inD(inKernel, false), want: true},
+		"it is so for a moment":   {evidence: inD(inKernel/2, false)},
+		"a thread sleeps":         {evidence: inD(inKernel, true)},
 		"starts fail at once":     {evidence: facts.Evidence{Kubelet: &facts.Kubelet{Sandboxes: &facts.StartCalls{Errors: 3, Longest: time.Second}}}},
 		"the runtime is stopped":  {evidence: facts.Evidence{Hop: facts.Hop{Process: stopped}}, alert: true},
 		"it is, and its pods end": {evidence: facts.Evidence{Hop: facts.Hop{Process: stopped}, Kubelet: &facts.Kubelet{EndingPods: 1}}},

@@ -48,18 +48,27 @@ func (d *Daemon) suspects() bool {
 }
 
 // mayOwe reports whether the runtime may be owed something that its ledger has not seen: a call is late,
-// as an alert shows, the kubelet ends pods, its calls for pods were slow lately, or those that start some run into their
-// deadlines. A stopped runtime is the reason itself.
+// as an alert shows, a thread of its waits in the kernel, the kubelet ends pods, its calls for pods were slow lately, or those
+// that start some run into their deadlines. A stopped runtime is the reason itself.
 func mayOwe(evidence *facts.Evidence, isAlert bool) bool {
-	if evidence.Process != nil && evidence.Process.Stopped() {
+	p := evidence.Process
+	if p != nil && p.Stopped() {
 		return false
 	}
+	isInKernel := func(t facts.BlockedThread) bool { return !t.Asleep && p.At.Sub(t.Since) >= inKernel }
+	if isAlert || p != nil && slices.ContainsFunc(p.Blocked, isInKernel) {
+		return true
+	}
 	k := evidence.Kubelet
-	return isAlert || k != nil && (k.EndingPods > 0 || time.Since(k.SlowCallAt) < slowLately) || health.StartsTimeOut(k)
+	return k != nil && (k.EndingPods > 0 || time.Since(k.SlowCallAt) < slowLately) || health.StartsTimeOut(k)
 }
 
-// slowLately is the time from a slow call of the kubelet's until its calls are no longer slow: it starts pods again within it.
-const slowLately = time.Minute
+const (
+	// inKernel is the time in D from which a thread of the runtime does not just wait for a disk.
+	inKernel = time.Second
+	// slowLately is the time from a slow call of the kubelet's until its calls are no longer slow: it starts pods again within it.
+	slowLately = time.Minute
+)
 
 // createsFail reports whether the kubelet's calls that create containers fail.
 func (d *Daemon) createsFail() bool {

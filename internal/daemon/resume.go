@@ -34,8 +34,7 @@ func (c *condition) faulty() bool {
 // translated returns a copy whose times are translated from one clock to another.
 func (c *condition) translated(translate func(time.Time) time.Time) *condition {
 	out := *c
-	out.Verdict.Chain = nil // it is followed again
-	out.Verdict.Culprit = nil
+	out.Verdict.WaitChain = facts.WaitChain{} // it is followed again
 	out.Verdict.Active = append([]facts.Active(nil), c.Verdict.Active...)
 	times := append(out.Model.Times(), &out.KubeletStarted, &out.Version.HangsSince, &out.Version.Ended,
 		&out.NodeStatus.NotReadyFrom, &out.NodeStatus.NotReadyBy, &out.NodeStatus.ReadyFrom, &out.NodeStatus.ReadyBy,

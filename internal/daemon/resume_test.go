@@ -176,3 +176,16 @@ func TestEventedKubelet(t *testing.T) {
 		}
 	})
 }
+
+// TestResumedChain: a verdict before a restart is kept without its chain, which is followed again.
+func TestResumedChain(t *testing.T) {
+	known := condition{Verdict: facts.Verdict{Reason: health.ShimStuck, WaitChain: facts.WaitChain{
+		Chain: []facts.Link{{Kind: facts.KindShim, PID: 7}}, ChainEnd: "its inside cannot be seen", Culprit: &facts.Link{PID: 7},
+	}}}
+	resumed := known.translated(func(t time.Time) time.Time { return t })
+	check.Equal(t, resumed.Verdict.Reason, health.ShimStuck, "the reason")
+	c := resumed.Verdict.WaitChain
+	if c.Chain != nil || c.ChainEnd != "" || c.Culprit != nil {
+		t.Errorf("%+v is kept", c)
+	}
+}

@@ -160,11 +160,12 @@ func storageLocked(s *signals) lines {
 func starved(s *signals) (out lines) {
 	p := s.process
 	// A wait for the runtime's own quota is RuntimeThrottled. A list that exceeds a limit is refused at once.
-	if !p.Alive || !s.starvedOfCPU() || s.f.Evidence.Cgroup == nil || s.quotaTakesTime || s.tooLarge != nil {
+	if !p.Alive || s.f.Evidence.Cgroup == nil || s.quotaTakesTime || s.tooLarge != nil {
 		return nil
 	}
-	if !s.callsSlow && !s.listsSlowLately(RuntimeStarved) && !s.notAccepting {
-		return nil
+	isLate := s.callsSlow || s.listsSlowLately(RuntimeStarved) || s.notAccepting
+	if !isLate || !s.starvedOfCPU() {
+		return s.findingEvidence(RuntimeStarved)
 	}
 	out.add("%s: its threads waited for a CPU for %.2gs a second, %s each time, and ran for %.2gs", p.ShortName(), p.Delay,
 		facts.Seconds(p.DelayPerRun), p.CPU)

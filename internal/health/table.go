@@ -36,7 +36,7 @@ var table = withPages([]Reason{
 	{
 		ID: RuntimeStarved, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,
 		Match: starved, CriticalWhile: func(s *signals) bool { return s.nodeLate },
-		Reads: []string{"process", "cgroup", "node"},
+		Reads: []string{"process", "cgroup", "node", "ledger"},
 	},
 	{
 		ID: RuntimeThreadStuck, Layer: LayerProcess, Severity: facts.SeverityWarning, OnHops: true,

@@ -18,6 +18,7 @@ const (
 	shimStuck        = "ShimStuck"
 	helperStuck      = "RuntimeHelperStuck"
 	storageStall     = "RuntimeStorageStall"
+	runtimeStarved   = "RuntimeStarved"
 	peerStuck        = "RuntimePeerStuck"
 	podsLost         = "PodsLost"
 	inspectionStall  = "PodInspectionStall"

@@ -34,6 +34,7 @@ type delay struct {
 	helpers     map[proc.ID]bool
 	waits       int // of the runtime itself, one a pass at most
 	chain       facts.Chain
+	isStarved   bool // the helpers do not get a CPU
 }
 
 // culprit tells delays apart.
@@ -128,17 +129,24 @@ func (p *pass) isCounted(id proc.ID) bool {
 	return false
 }
 
-// delayOf returns the delay that a chain from a process shows, nil where that ends inside the process, or at a local disk: on
-// a busy node such waits are many.
+// delayOf returns the delay that a chain from a process shows, nil where that ends inside the process but for the wait for a CPU,
+// or at a local disk: on a busy node such waits are many.
 func (p *pass) delayOf(all *proc.Processes, c facts.Chain, pid int) *delay {
 	last := c.Culprit()
-	if last == nil || len(c.Links) < 2 || !isOthers(last) || p.isOwn(all, last.PID, pid) {
+	if last == nil || len(c.Links) < 2 {
 		return nil
 	}
+	isStarved := last.State == facts.LinkStarved
 	key := culprit{kind: last.Kind, name: last.Name, pid: last.PID}
+	switch {
+	case isStarved:
+		key = culprit{} // one for all
+	case !isOthers(last) || p.isOwn(all, last.PID, pid):
+		return nil
+	}
 	d := p.delayed[key]
 	if d == nil {
-		d = &delay{since: p.moment, helpers: map[proc.ID]bool{}}
+		d = &delay{since: p.moment, helpers: map[proc.ID]bool{}, isStarved: isStarved}
 		p.delayed[key] = d
 	}
 	d.last = p.moment
@@ -182,7 +190,10 @@ func (p *pass) delayFindings() (out []facts.Finding) {
 			continue
 		}
 		reason := helperStuck
-		if ended == 0 {
+		switch {
+		case d.isStarved:
+			reason = runtimeStarved
+		case ended == 0:
 			reason = storageStall
 		}
 		out = append(out, facts.Finding{Reason: reason, Since: d.since, Chain: d.text(d.waits+ended, p.moment)})

@@ -17,7 +17,8 @@ import (
 func TestDelays(t *testing.T) {
 	for name, tt := range map[string]struct {
 		channel string // "" for that of a seccomp supervisor
-		count   int    // 0 for slowWaits
+		starved bool
+		count   int // 0 for slowWaits
 		age     time.Duration
 		calm    bool
 		stay    bool
@@ -30,6 +31,7 @@ func TestDelays(t *testing.T) {
 		"calls are not slow":            {calm: true},
 		"none has ended":                {stay: true},
 		"each waits for a disk":         {channel: "io_schedule"},
+		"each gets no CPU":              {starved: true, want: true},
 		"below a frozen file system":    {channel: "__sb_start_write", want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,6 +48,13 @@ func TestDelays(t *testing.T) {
 				channel = tt.channel
 				want = facts.Link{Kind: facts.KindKernel, Name: channel}
 			}
+			state := byte('D')
+			reason := helperStuck
+			if tt.starved {
+				state = 'R'
+				reason = runtimeStarved
+				want = facts.Link{Kind: facts.KindHelper, Name: "runc", PID: 30 + slowWaits - 1}
+			}
 			count := slowWaits
 			if tt.count != 0 {
 				count = tt.count
@@ -58,7 +67,7 @@ func TestDelays(t *testing.T) {
 			for i := range count {
 				pids = append(pids, 30+i)
 				write(t, root, process{
-					pid: 30 + i, parent: 20, comm: "runc", state: 'D', arguments: []string{"runc", "create", "abc"}, age: age,
+					pid: 30 + i, parent: 20, comm: "runc", state: state, arguments: []string{"runc", "create", "abc"}, age: age,
 				})
 				evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%[1]d/task/%[1]d/wchan", 30+i): channel})
 			}
@@ -70,7 +79,7 @@ func TestDelays(t *testing.T) {
 			}
 			now = now.Add(SuspectInterval)
 			found := l.Pass(t.Context()).Findings
-			named := len(found) == 1 && found[0].Reason == helperStuck && found[0].Chain.Culprit().IsSame(&want)
+			named := len(found) == 1 && found[0].Reason == reason && found[0].Chain.Culprit().IsSame(&want)
 			if named != tt.want || !tt.want && len(found) > 0 {
 				t.Errorf("%+v, want %t", found, tt.want)
 			}

@@ -409,6 +409,30 @@ func TestKubeletStops(t *testing.T) {
 	}
 }
 
+// TestSlowCalls: calls for pods that take seconds are noted; not those that wait by design, nor those before the first sample.
+func TestSlowCalls(t *testing.T) {
+	values := func(operation string, calls, seconds float64) map[string]float64 {
+		return map[string]float64{operations + "total" + operation: calls, operations + "duration_seconds_sum" + operation: seconds}
+	}
+	for _, tt := range []struct {
+		previous, values map[string]float64
+		want             bool
+	}{
+		{previous: values("run_podsandbox", 10, 5), values: values("run_podsandbox", 12, 9), want: true},
+		{previous: values("remove_podsandbox", 10, 5), values: values("remove_podsandbox", 11, 8), want: true},
+		{previous: values("run_podsandbox", 10, 5), values: values("run_podsandbox", 12, 8)},
+		{previous: values("run_podsandbox", 10, 500), values: values("run_podsandbox", 10, 500)},
+		{previous: values("pull_image", 10, 5), values: values("pull_image", 11, 65)},
+		{previous: values("stop_container", 10, 5), values: values("stop_container", 11, 35)},
+		{values: values("run_podsandbox", 12, 900)},
+	} {
+		got := hasSlowCall(tt.previous, tt.values)
+		if got != tt.want {
+			t.Errorf("%v after %v: %t", tt.values, tt.previous, got)
+		}
+	}
+}
+
 // TestKubeletStarts follows the calls that start pods from one look to the next.
 func TestKubeletStarts(t *testing.T) {
 	f, s := startKubelet(t, nil)
