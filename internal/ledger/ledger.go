@@ -227,7 +227,7 @@ func (p *pass) next() time.Duration {
 		return owedInterval
 	}
 	wait := Interval
-	if !p.started.last.IsZero() || p.mounted.isNew(p.moment) {
+	if !p.started.last.IsZero() || p.mounted.isNew(p.moment) || len(p.delayed) > 0 {
 		wait = SuspectInterval
 	}
 	for _, o := range p.owed {

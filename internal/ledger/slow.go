@@ -48,7 +48,7 @@ type culprit struct {
 // the kernel meanwhile.
 func (p *pass) delays(ctx context.Context) {
 	maps.DeleteFunc(p.delayed, func(_ culprit, d *delay) bool { return p.moment.Sub(d.last) > slowOver })
-	if !p.started.areSlow && !p.Suspects() {
+	if !p.started.areSlow && len(p.delayed) == 0 && !p.Suspects() {
 		return
 	}
 	all := p.readProcesses(ctx, slowTable)
