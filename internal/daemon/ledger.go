@@ -70,6 +70,15 @@ const (
 	slowLately = time.Minute
 )
 
+// startsWait returns since when pods wait to be started while no call of the kubelet's for that ends.
+func (d *Daemon) startsWait() time.Time {
+	k := d.Published().Facts.Evidence.Kubelet
+	if k == nil {
+		return time.Time{}
+	}
+	return k.NoStartSince
+}
+
 // createsFail reports whether the kubelet's calls that create containers fail.
 func (d *Daemon) createsFail() bool {
 	k := d.Published().Facts.Evidence.Kubelet

@@ -20,20 +20,20 @@ const (
 	databaseSettles  = 30 * time.Second
 )
 
-// lockWait returns a file lock that the process of a sample waits for; nil for none, while no call
-// is late and no thread sleeps in a call, and of a stopped process, which polls for none. bbolt, in
-// which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that starts waits
-// for a database that it has open and another process has locked.
+// lockWait returns a file lock, or a lease, that the process of a sample waits for; nil for none, and of a stopped process,
+// which polls for none. bbolt, in which containerd keeps meta.db, polls, so /proc/locks shows no waiter: a process that
+// starts waits for a database that it has open and another process has locked. That is looked for once a call is late or a
+// thread sleeps in a call.
 func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWait {
 	began, sleeps := youngestSleeper(v)
-	if p.hop.isCalm() && !sleeps || v.Stopped() {
+	if v.Stopped() {
 		p.lockFile = ""
 		return nil
 	}
 	locks, err := proc.ReadLocks(p.hop.procfs)
 	p.unread.Add("file locks", err)
 	waits := slices.DeleteFunc(slices.Clone(locks), func(l proc.Lock) bool { return !l.WaitsFor(v.PID) })
-	if len(waits) == 0 && p.mayPoll(v) {
+	if len(waits) == 0 && (!p.hop.isCalm() || sleeps) && p.mayPoll(v) {
 		waits = p.databaseLocks(ctx, v, locks)
 	}
 	if len(waits) == 0 {
@@ -43,7 +43,7 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	known := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
 	l := waits[max(0, known)]
 	out := &facts.LockWait{HolderPID: l.Holder, Since: began}
-	out.File = cmp.Or(p.openFiles(ctx, v.PID, "")[l.File], l.File)
+	out.File = cmp.Or(p.openFiles(ctx, v.PID, "")[l.File], p.openFiles(ctx, l.Holder, "")[l.File], l.File)
 	if known >= 0 {
 		out.Since = p.last.Lock.Since
 	}

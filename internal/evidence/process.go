@@ -78,7 +78,7 @@ func newProcess(h *hop) *Process {
 // changesSoon reports whether the process is to be sampled at each tick.
 func changesSoon(v *facts.Process) bool {
 	stoppedLately := !v.StoppedAt.IsZero() && v.At.Sub(v.StoppedAt) < stopSuspected
-	return v.FDsExhausted() || len(v.Blocked) > 0 || stoppedLately
+	return v.FDsExhausted() || len(v.Blocked) > 0 || v.Lock != nil || stoppedLately
 }
 
 // PID returns the process, 0 while it is not known or has ended.

@@ -87,28 +87,30 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestLocksInCalm: locks, mounts and descriptors are read once a call is late, or a thread sleeps in
-// one, and not before, nor of a stopped process.
+// TestLocksInCalm: a lock that a process waits for is found with and without a call that is late, from when its thread sleeps
+// where one does, and not of a stopped process.
 func TestLocksInCalm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := evidencetest.CopyTree(t, "testdata/proc")
-		evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
 		p := processIn(root, 1000)
-		calm := true
-		p.hop.calm = func() bool { return calm }
+		p.hop.calm = func() bool { return true }
 		if v := gatherProcess(t, p); v.Lock != nil {
+			t.Errorf("without a lock: %+v", v.Lock)
+		}
+		evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
+		if v := gatherProcess(t, p); v.Lock == nil || !v.Lock.Since.Equal(v.At) {
 			t.Errorf("in calm: %+v", v.Lock)
 		}
-		calm = false
-		if v := gatherProcess(t, p); v.Lock == nil {
-			t.Error("the lock is not found once a call is late")
+		evidencetest.WriteTree(t, root, map[string]string{"locks": ""})
+		if v := gatherProcess(t, p); v.Lock != nil {
+			t.Errorf("it has the lock: %+v", v.Lock)
 		}
-		calm = true
 		evidencetest.WriteTree(t, root, map[string]string{"1000/task/1001/wchan": "fcntl_setlk", "1000/task/1001/schedstat": "9 9 3"})
 		slept := gatherProcess(t, p).At
+		evidencetest.WriteTree(t, root, map[string]string{"locks": evidencetest.Locks})
 		time.Sleep(stuckAfter)
 		if v := gatherProcess(t, p); v.Lock == nil || !v.Lock.Since.Equal(slept) {
-			t.Errorf("in calm, while a thread sleeps in fcntl(2): %+v", v.Lock)
+			t.Errorf("while a thread sleeps in fcntl(2): %+v", v.Lock)
 		}
 		stats, err := filepath.Glob(root + "/1000/task/*/stat")
 		must.Do(t, err)

@@ -218,18 +218,20 @@ type Kubelet struct {
 	// By its metrics, where configured. Status, Sandboxes, Containers, Stops and Removals are its calls status,
 	// run_podsandbox, create_container, stop_podsandbox and remove_podsandbox that have failed since one last succeeded, nil for none;
 	// SlowCallAt is when its calls that start, stop or remove pods were last seen to take seconds, zero for never.
+	// NoStartSince is since when there are such pods, and no call run_podsandbox has ended; zero while there are none.
 	// WaitingPods is how many pods that are to run have no sandbox that does, EndingPods how many it ends.
-	LastSeen    time.Time   `json:"last_seen,omitzero"` // kubelet_pleg_last_seen_seconds
-	Status      *StartCalls `json:"status,omitzero"`
-	Sandboxes   *StartCalls `json:"sandboxes,omitzero"`
-	Containers  *StartCalls `json:"containers,omitzero"`
-	Stops       *StartCalls `json:"stops,omitzero"`
-	Removals    *StartCalls `json:"removals,omitzero"`
-	SlowCallAt  time.Time   `json:"slow_call_at,omitzero"`
-	WaitingPods *int        `json:"waiting_pods,omitzero"`
-	EndingPods  int         `json:"ending_pods,omitzero"`
-	Version     string      `json:"version,omitzero"` // as in "v1.35.4"
-	API         APICalls    `json:"api,omitzero"`
+	LastSeen     time.Time   `json:"last_seen,omitzero"` // kubelet_pleg_last_seen_seconds
+	Status       *StartCalls `json:"status,omitzero"`
+	Sandboxes    *StartCalls `json:"sandboxes,omitzero"`
+	Containers   *StartCalls `json:"containers,omitzero"`
+	Stops        *StartCalls `json:"stops,omitzero"`
+	Removals     *StartCalls `json:"removals,omitzero"`
+	SlowCallAt   time.Time   `json:"slow_call_at,omitzero"`
+	WaitingPods  *int        `json:"waiting_pods,omitzero"`
+	NoStartSince time.Time   `json:"no_start_since,omitzero"`
+	EndingPods   int         `json:"ending_pods,omitzero"`
+	Version      string      `json:"version,omitzero"` // as in "v1.35.4"
+	API          APICalls    `json:"api,omitzero"`
 }
 
 // APICalls is how the kubelet's requests to its API server end, by its metrics.

@@ -160,8 +160,9 @@ func podStartsFailing(s *signals) (out lines) {
 		out.text(s.startsText("create_container", k.Containers))
 	}
 	found := s.finding(PodStartsFailing)
-	isOfContainers := found != nil && found.Chain.First().RuntimeID != "" // for which no sandbox is awaited
-	if out == nil && !s.callsLate && (unknownWaiting || several || isOfContainers) {
+	isOfContainers := found != nil && found.Chain.First().RuntimeID != ""   // for which no sandbox is awaited
+	hangs := found != nil && found.Chain.First().State != facts.LinkFailing // what holds it up is seen
+	if out == nil && !s.callsLate && (unknownWaiting || several || isOfContainers || hangs) {
 		out = s.findingEvidence(PodStartsFailing)
 	}
 	if image := s.absentImage(); image != nil {

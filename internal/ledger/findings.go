@@ -71,6 +71,8 @@ func (p *pass) chainOf(ctx context.Context, o *obligation) facts.Chain {
 		return o.explorer.Unanswered(ctx, debt, o.name)
 	case goneServer:
 		return o.explorer.Gone(ctx, debt, o.name)
+	case unstarted:
+		return p.chainOfStarts(ctx, o)
 	default:
 		return o.explorer.Owed(ctx, debt)
 	}
@@ -89,6 +91,9 @@ func (p *pass) debtOf(o *obligation) chain.Debt {
 func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {
 	if len(c.Links) < 2 {
 		return ""
+	}
+	if o.kind == unstarted {
+		return reasonOfStarts(c)
 	}
 	debtor := &c.Links[1]
 	isHeld := debtor.State.StandsStill()

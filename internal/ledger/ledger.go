@@ -88,6 +88,9 @@ type Options struct {
 	FailedStarts func() []cri.FailedStart
 	// CreatesFail reports whether the kubelet's calls that create containers fail.
 	CreatesFail func() bool
+	// StartsWait returns since when the kubelet has pods that wait to be started while none of its calls for that ends; zero while
+	// it has none, or that is not known.
+	StartsWait func() time.Time
 	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends, or
 	// calls that start pods run into their deadlines.
 	Suspects func() bool
@@ -211,6 +214,7 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 	p.pipes(limited)
 	p.busy()
 	p.starts(limited)
+	p.hangingStarts()
 	p.stops(limited)
 	p.deadMounts(limited)
 	p.delays(ctx)
@@ -223,11 +227,11 @@ func (l *Ledger) Pass(ctx context.Context) Result {
 
 // next is how long to wait until the next pass.
 func (p *pass) next() time.Duration {
-	if p.isUrgent() || len(p.dropped) > 0 || len(p.started.underWay) > 0 {
+	if p.isUrgent() || len(p.dropped) > 0 || p.started.isUnderWay(p.moment) {
 		return owedInterval
 	}
 	wait := Interval
-	if !p.started.last.IsZero() || p.mounted.isNew(p.moment) || len(p.delayed) > 0 {
+	if !p.started.last.IsZero() || len(p.started.underWay) > 0 || p.mounted.isNew(p.moment) || len(p.delayed) > 0 {
 		wait = SuspectInterval
 	}
 	for _, o := range p.owed {

@@ -57,7 +57,8 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		Listed:   func() map[string]*cri.Entry { return nil },
 		ListedAt: func() time.Time { return *now },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
-		Suspects: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
+		StartsWait: func() time.Time { return time.Time{} },
+		Suspects:   func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
 		HasBegun:       func(context.Context, *cri.Entry) bool { return false },
 		NetworkOf:      func(context.Context, *cri.Entry) (string, error) { return "", nil },
 		NetworkPlugins: func(context.Context) ([][]string, error) { return nil, nil },
@@ -861,7 +862,8 @@ func BenchmarkPass(b *testing.B) {
 	l := New(Options{
 		Table: table, Shims: family.NewShims(table), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
 		Listed: func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
-		Suspects: func() bool { return false }, TakeDropped: func() []*cri.Entry { return nil },
+		StartsWait: func() time.Time { return time.Time{} },
+		Suspects:   func() bool { return false }, TakeDropped: func() []*cri.Entry { return nil },
 	})
 	for b.Loop() {
 		l.Pass(b.Context())

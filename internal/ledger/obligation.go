@@ -34,11 +34,14 @@ const (
 	unanswered  kind = "request"   // a server does not answer
 	resting     kind = "child"     // a child that may run for long has ceased to run
 	unstopped   kind = "stop"      // a sandbox has ended, and its network is still there
+	unstarted   kind = "start"     // starts do not end
 	goneServer  kind = "server"    // nobody listens any more where the runtime was connected
 )
 
 // needsNoDebtor reports whether such an obligation may be nobody's that can be named.
-func (k kind) needsNoDebtor() bool { return k == busyPath || k == unanswered || k == goneServer }
+func (k kind) needsNoDebtor() bool {
+	return k == busyPath || k == unanswered || k == goneServer || k == unstarted
+}
 
 // obligation is something that is owed.
 type obligation struct {
@@ -59,8 +62,9 @@ type obligation struct {
 	name     string // of the socket or pipe
 	evidence string // how the waiter waits
 	explorer *chain.Explorer
-	silent   int        // the process that did not read at the last look what may keep the runtime from taking note of an end
-	lost     facts.Link // the shim of a pod that is lost or not served, a pod that is not stopped, or what has ended unnoticed
+	followed facts.Chain // to which starts that do not end led when it was last due
+	silent   int         // the process that did not read at the last look what may keep the runtime from taking note of an end
+	lost     facts.Link  // the shim of a pod that is lost or not served, a pod that is not stopped, or what has ended unnoticed
 }
 
 // keep keeps an obligation with the age that it has, and returns it. An amount that has fallen

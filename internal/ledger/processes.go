@@ -40,7 +40,7 @@ func (p *pass) shimsIn(ctx context.Context, all *proc.Processes) map[int]proc.Pr
 
 // tableAge is how old the process table may be.
 func (p *pass) tableAge() time.Duration {
-	if p.owes(killed) || p.owes(lostPod) || p.owes(unnoticed) || p.owes(resting) || len(p.dropped) > 0 || p.started.areSlow || p.Suspects() {
+	if p.owes(killed) || p.owes(lostPod) || p.owes(unnoticed) || p.owes(resting) || len(p.dropped) > 0 || p.started.areSlow(p.moment) || p.Suspects() {
 		return owedTableAge
 	}
 	return tableAge

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/chain"
-	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/internal/wchan"
@@ -17,9 +16,11 @@ import (
 const (
 	// slowHelper is the age from which a helper makes its call slow: most end within 0.2 s. From idleLimit on it hangs.
 	slowHelper = 2 * time.Second
-	// slowWaits so many waits for the same are a finding, of which the latest is not older than slowOver.
-	slowWaits = 3
-	slowOver  = time.Minute
+	// slowWaits so many waits for the same are a finding. They are over once none has come for twice the time between two of
+	// them, from overSoonest to overLatest.
+	slowWaits   = 3
+	overSoonest = 10 * time.Second
+	overLatest  = time.Minute
 	// slowTable is how old the process table may be while calls are slow.
 	slowTable = time.Second
 	// maxFollowed bounds the helpers that one pass follows.
@@ -32,9 +33,20 @@ const (
 type delay struct {
 	since, last time.Time
 	helpers     map[proc.ID]bool
-	waits       int // of the runtime itself, one a pass at most
+	ended       int  // those of the helpers that had ended when the latest of them was seen
+	waits       int  // of the runtime itself
+	isWaiting   bool // the runtime waited at the last pass
 	chain       facts.Chain
 	isStarved   bool // the helpers do not get a CPU
+}
+
+// isOver reports whether another wait would have come by now.
+func (d *delay) isOver(moment time.Time) bool {
+	between := overLatest
+	if d.count() > 1 {
+		between = 2 * d.last.Sub(d.since) / time.Duration(d.count()-1)
+	}
+	return moment.Sub(d.last) > min(max(between, overSoonest), overLatest)
 }
 
 // culprit tells delays apart.
@@ -47,8 +59,8 @@ type culprit struct {
 // delays follows the helpers that have run for long while calls for pods are slow, and the threads of the runtime that wait in
 // the kernel meanwhile.
 func (p *pass) delays(ctx context.Context) {
-	maps.DeleteFunc(p.delayed, func(_ culprit, d *delay) bool { return p.moment.Sub(d.last) > slowOver })
-	if !p.started.areSlow && len(p.delayed) == 0 && !p.Suspects() {
+	maps.DeleteFunc(p.delayed, func(_ culprit, d *delay) bool { return d.isOver(p.moment) })
+	if !p.started.areSlow(p.moment) && len(p.delayed) == 0 && !p.Suspects() {
 		return
 	}
 	all := p.readProcesses(ctx, slowTable)
@@ -76,8 +88,14 @@ func (p *pass) delays(ctx context.Context) {
 	p.delayedThreads(ctx, all)
 }
 
-// delayedThreads follows the runtime where one of its threads is in D.
+// delayedThreads follows the runtime where one of its threads is in D. One wait may last over several passes.
 func (p *pass) delayedThreads(ctx context.Context, all *proc.Processes) {
+	waiting := map[*delay]bool{}
+	defer func() {
+		for _, d := range p.delayed {
+			d.isWaiting = waiting[d]
+		}
+	}()
 	for _, pid := range p.pids {
 		threads, err := proc.ThreadStates(p.Table.ProcFS, pid, maxRuntimeThreads)
 		p.unread.Add(threadsOfRuntime, err)
@@ -93,9 +111,13 @@ func (p *pass) delayedThreads(ctx context.Context, all *proc.Processes) {
 			continue
 		}
 		d := p.delayOf(all, c, pid)
-		if d != nil {
+		if d == nil {
+			continue
+		}
+		if !d.isWaiting && !waiting[d] {
 			d.waits++
 		}
+		waiting[d] = true
 	}
 }
 
@@ -151,6 +173,7 @@ func (p *pass) delayOf(all *proc.Processes, c facts.Chain, pid int) *delay {
 	}
 	d.last = p.moment
 	d.chain = c
+	d.ended = p.endedIn(d)
 	return d
 }
 
@@ -176,68 +199,49 @@ func isOthers(last *facts.Link) bool {
 	}
 }
 
-// delayFindings returns the delays that have come often enough. A helper that has not ended may hang, which others find.
+// endedIn returns how many of the helpers of a delay have ended.
+func (p *pass) endedIn(d *delay) (count int) {
+	for id := range d.helpers {
+		process, err := p.Table.Alive(id.PID)
+		if err != nil || process.ID() != id {
+			count++
+		}
+	}
+	return count
+}
+
+// count is how many waits there were one after the other. Helpers that wait at the same time, and end together, are one.
+func (d *delay) count() int {
+	if len(d.helpers) == 0 {
+		return d.waits
+	}
+	return d.waits + d.ended + 1
+}
+
+// delayFindings returns the delays that have come often enough.
 func (p *pass) delayFindings() (out []facts.Finding) {
 	for _, d := range p.delayed {
-		ended := 0
-		for id := range d.helpers {
-			process, err := p.Table.Alive(id.PID)
-			if err != nil || process.ID() != id {
-				ended++
-			}
-		}
-		if d.waits+ended < slowWaits {
+		if d.count() < slowWaits {
 			continue
 		}
 		reason := helperStuck
 		switch {
 		case d.isStarved:
 			reason = runtimeStarved
-		case ended == 0:
+		case len(d.helpers) == 0:
 			reason = storageStall
 		}
-		out = append(out, facts.Finding{Reason: reason, Since: d.since, Chain: d.text(d.waits+ended, p.moment)})
+		out = append(out, facts.Finding{Reason: reason, Since: d.since, Chain: d.text(p.moment)})
 	}
 	return out
 }
 
 // text returns the chain of the latest wait, which says how many there were.
-func (d *delay) text(waits int, moment time.Time) facts.Chain {
+func (d *delay) text(moment time.Time) facts.Chain {
 	c := d.chain
 	c.At = moment
 	c.Links = slices.Clone(c.Links)
-	c.Links[0].Evidence = fmt.Sprintf("%d waits for the same, one after the other, since %s", waits, d.since.UTC().Format(clock))
+	c.Links[0].Evidence = fmt.Sprintf("%d waits for the same, one after the other, since %s", d.count(), d.since.UTC().Format(clock))
 	c.Links[0].Since = d.since
 	return c
-}
-
-// noteSlow notes whether a start that was under way at the pass before still is.
-func (s *starts) noteSlow(moment time.Time, listed map[string]*cri.Entry) {
-	pending := s.pending(moment, listed)
-	s.areSlow = slices.ContainsFunc(pending, func(name string) bool { return slices.Contains(s.underWay, name) })
-	s.underWay = pending
-}
-
-// pending returns the entries of starts that are under way: of what is not listed yet, and of containers that do not run yet. One
-// that is there for startsOver is none, or hangs.
-func (s *starts) pending(moment time.Time, listed map[string]*cri.Entry) (out []string) {
-	for _, d := range s.dirs {
-		for _, name := range d.names {
-			came := d.came[name]
-			isComing := listed[name] == nil && moment.Sub(came) < startsOver
-			if isComing || isCreated(listed[name], moment) {
-				out = append(out, name)
-			}
-		}
-	}
-	return out
-}
-
-// isCreated reports whether an entry is a container that was created lately and does not run yet.
-func isCreated(e *cri.Entry, moment time.Time) bool {
-	if e == nil || e.Sandbox || e.State != cri.StateCreated {
-		return false
-	}
-	age, isKnown := e.Age(moment)
-	return isKnown && age < startsOver
 }

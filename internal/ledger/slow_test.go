@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/plegd/plegd/internal/facts"
+	"github.com/plegd/plegd/internal/proc"
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
 )
@@ -22,7 +23,9 @@ func TestDelays(t *testing.T) {
 		age     time.Duration
 		calm    bool
 		stay    bool
-		want    bool
+		// together is set where all wait at once.
+		together bool
+		want     bool
 	}{
 		"each waits for the supervisor": {want: true},
 		"few":                           {count: slowWaits - 1},
@@ -30,6 +33,7 @@ func TestDelays(t *testing.T) {
 		"they have hung for long":       {age: time.Minute},
 		"calls are not slow":            {calm: true},
 		"none has ended":                {stay: true},
+		"all wait at once":              {together: true},
 		"each waits for a disk":         {channel: "io_schedule"},
 		"each gets no CPU":              {starved: true, want: true},
 		"below a frozen file system":    {channel: "__sb_start_write", want: true},
@@ -63,21 +67,22 @@ func TestDelays(t *testing.T) {
 			if tt.age != 0 {
 				age = tt.age
 			}
-			var pids []int
 			for i := range count {
-				pids = append(pids, 30+i)
+				pid := 30 + i
 				write(t, root, process{
-					pid: 30 + i, parent: 20, comm: "runc", state: state, arguments: []string{"runc", "create", "abc"}, age: age,
+					pid: pid, parent: 20, comm: "runc", state: state, arguments: []string{"runc", "create", "abc"}, age: age,
 				})
-				evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%[1]d/task/%[1]d/wchan", 30+i): channel})
-			}
-			l.Pass(t.Context())
-			for _, pid := range pids {
-				if !tt.stay {
+				evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%[1]d/task/%[1]d/wchan", pid): channel})
+				isLast := i == count-1
+				if !tt.together || isLast {
+					l.Table = proc.NewTable(root) // which has read no processes yet
+					l.Pass(t.Context())
+				}
+				if !tt.together && !tt.stay {
 					must.Do(t, os.RemoveAll(filepath.Join(root, fmt.Sprint(pid))))
 				}
+				now = now.Add(SuspectInterval)
 			}
-			now = now.Add(SuspectInterval)
 			found := l.Pass(t.Context()).Findings
 			named := len(found) == 1 && found[0].Reason == reason && found[0].Chain.Culprit().IsSame(&want)
 			if named != tt.want || !tt.want && len(found) > 0 {

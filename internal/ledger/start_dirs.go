@@ -30,6 +30,7 @@ type startDir struct {
 	changed time.Time            // as the directory says; zero before the first look
 	names   []string             // sorted
 	came    map[string]time.Time // when those were first seen that came after the first look, while no start has succeeded
+	awaited map[string]time.Time // the same of those by whose names nothing is listed that has begun, whatever succeeds
 	begun   time.Time            // when the last entry that has gone came, at the latest
 	gone    time.Time            // when it went, at the earliest
 	failed  time.Time            // the same of the last start that was counted
@@ -156,8 +157,10 @@ func (d *startDir) noteNew(earlier []string, moment time.Time) (hasCome bool) {
 		hasCome = true
 		if d.came == nil {
 			d.came = map[string]time.Time{}
+			d.awaited = map[string]time.Time{}
 		}
 		d.came[name] = moment
+		d.awaited[name] = moment
 	}
 	return hasCome
 }

@@ -50,9 +50,8 @@ type starts struct {
 	writer    proc.Process
 	written   string
 	writerDue time.Time // when it is looked for again
-	// underWay are the entries of starts that were under way at the last pass; areSlow is set where one of them is at this one, too.
-	underWay []string
-	areSlow  bool
+	// underWay are the entries of starts that have not ended, and since when they are there.
+	underWay map[string]time.Time
 }
 
 // starts notes the starts that have failed since the last pass: an entry has come and gone in a directory of starts, and
@@ -75,7 +74,7 @@ func (p *pass) starts(ctx context.Context) {
 	p.findStartDirs(ctx, listed)
 	failed, isUnderWay := p.lookAtStarts()
 	s.forgetListed(listed)
-	s.noteSlow(p.moment, listed)
+	s.underWay = s.pending(p.moment, listed)
 	if isFirstList {
 		s.forgetCome()
 	}

@@ -276,6 +276,8 @@ func ReadLocks(procfs string) ([]Lock, error) {
 //
 //	1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF
 //	1: -> FLOCK  ADVISORY  WRITE 2345 fe:00:5678 0 EOF
+//	2: LEASE  BREAKING  READ 1234 fe:00:5679 0 EOF
+//	2: -> LEASE  BREAKER   READ 2345 <none>:0 0 EOF
 func ParseLocks(b []byte) []Lock {
 	var out []Lock
 	var held Lock
@@ -288,15 +290,21 @@ func ParseLocks(b []byte) []Lock {
 		if !l.Waiting {
 			held = l
 		}
+		if l.File == noFile {
+			l.File = held.File
+		}
 		if l.Waiting && l.File == held.File {
 			l.Holder = max(0, held.PID)
 		}
-		if err == nil {
+		if err == nil && l.File != "" {
 			out = append(out, l)
 		}
 	}
 	return out
 }
+
+// noFile stands for the file of a wait for a lease: it is that of the lease above (fs/locks.c, lock_get_status).
+const noFile = "<none>:0"
 
 var errLockLine = errors.New("not the line of a lock")
 
@@ -311,10 +319,14 @@ func parseLock(line string) (Lock, error) {
 	if l.Waiting {
 		fields = slices.Delete(fields, 1, 2)
 	}
-	if len(fields) < 6 || strings.Count(fields[5], ":") != 2 {
+	if len(fields) < 6 {
 		return Lock{}, errLockLine
 	}
 	l.File = fields[5]
+	isLeaseWait := l.Waiting && l.File == noFile
+	if !isLeaseWait && strings.Count(l.File, ":") != 2 {
+		return Lock{}, errLockLine
+	}
 	l.Shared = fields[3] == "READ"
 	pid, err := strconv.Atoi(fields[4])
 	l.PID = pid

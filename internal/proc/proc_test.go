@@ -153,6 +153,8 @@ func TestLocks(t *testing.T) {
 		{"the holder's line is unreadable", unreadable, 6, 0, "a:1:2"},
 		{"no holder's line", "2: -> FLOCK  ADVISORY  WRITE 6 a:1:2 0 EOF", 6, 0, "a:1:2"},
 		{"one thread waits for another", "1: FLOCK A W 10 a:1:1 0 EOF\n1: -> FLOCK A W 10 a:1:1 0 EOF\n", 10, 0, ""},
+		{"a lease", "1: LEASE  BREAKING  READ 7 a:1:1 0 EOF\n1: -> LEASE  BREAKER   READ 6 <none>:0 0 EOF\n", 6, 7, "a:1:1"},
+		{"no lease's line", "1: -> LEASE  BREAKER   READ 6 <none>:0 0 EOF\n", 6, 0, ""},
 		{"empty", "", 6, 0, ""},
 	} {
 		var got Lock

@@ -92,6 +92,7 @@ func (k *Client) readMetrics(ctx context.Context, out *facts.Kubelet) error {
 	if given { // not before 1.27
 		waiting := max(0, int(working-read.values[runningPods]))
 		out.WaitingPods = &waiting
+		out.NoStartSince = noStartSince(k.last.NoStartSince, waiting, k.values, read.values, readAt)
 	}
 	k.values = read.values
 	k.last = *out
@@ -209,6 +210,18 @@ func relistStart(last time.Time, previous, values map[string]float64, sampledAt 
 	}
 	mean := time.Duration(increase(relistSum) / relists * float64(time.Second))
 	return sampledAt.Add(-mean)
+}
+
+// noStartSince returns since when pods wait for a sandbox and no call that makes one has ended: last as of the previous sample.
+func noStartSince(last time.Time, waiting int, previous, values map[string]float64, sampledAt time.Time) time.Time {
+	const ended = operations + "total" + "run_podsandbox"
+	switch {
+	case waiting == 0:
+		return time.Time{}
+	case last.IsZero(), values[ended] != previous[ended]:
+		return sampledAt
+	}
+	return last
 }
 
 // startCalls returns the kubelet's calls of an operation that have failed since one last
