@@ -73,6 +73,7 @@ func (f *waiting) descriptorWait(ctx context.Context, t thread, writes bool) {
 	case kind == otherSocket && writes && t.kind() == wchan.Receiver:
 		f.datagramWait(ctx, text)
 	case kind == otherSocket && !writes && f.netlinkWait(leads, text, certain):
+	case kind == otherSocket && !writes && certain && f.packetWait(leads, text):
 	case kind == otherSocket:
 		f.doubt("%sa socket that is neither unix, TCP nor UDP, or not connected", text)
 	case leads == eventLink && !writes && certain && f.eventWait(ctx, t, text):
@@ -142,6 +143,19 @@ func (f *waiting) netlinkWait(leads, text string, certain bool) bool {
 		return true
 	}
 	text += ": it waits for a message of the kernel, which has not come"
+	f.add(wait{key: leads, state: facts.LinkAsleep, evidence: text})
+	return true
+}
+
+// packetWait adds the wait for a packet of the network, as that of a DHCP client. It is false for another socket.
+func (f *waiting) packetWait(leads, text string) bool {
+	inode, _ := proc.SocketInode(leads)
+	kind, err := proc.RawSocket(f.procfs, f.pid, inode)
+	f.unseenIf("its packet sockets", err)
+	if kind == "" {
+		return false
+	}
+	text += "a " + kind + " socket: it waits for a packet of the network, which has not come"
 	f.add(wait{key: leads, state: facts.LinkAsleep, evidence: text})
 	return true
 }

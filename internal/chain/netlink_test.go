@@ -16,7 +16,8 @@ import (
 	"github.com/plegd/plegd/test/must"
 )
 
-// TestNetlink: a process that reads from a netlink socket waits for the kernel, unless another process may send to it.
+// TestNetlink: a process that reads from a netlink socket waits for the kernel, unless another process may send to it, and one
+// that reads from a packet socket for the network.
 func TestNetlink(t *testing.T) {
 	const head = "sk               Eth Pid        Groups   Rmem     Wmem     Dump  Locks    Drops    Inode\n"
 	line := func(protocol int, groups string, inode int) string {
@@ -24,6 +25,7 @@ func TestNetlink(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		sockets, text, unknown string
+		packet                 string // a line of net/packet
 		isOfTwo                bool
 	}{
 		"an event about a link":    {sockets: line(0, "00000001", 24), text: "netlink socket (route): it waits for a message of the kernel"},
@@ -34,6 +36,8 @@ func TestNetlink(t *testing.T) {
 		"a protocol without name":  {sockets: line(77, "00000001", 24), text: "netlink socket (protocol 77): it waits"},
 		"one of two threads reads": {sockets: line(0, "00000001", 24), isOfTwo: true, text: "netlink socket (route)", unknown: "idle wait"},
 		"a socket of another kind": {sockets: line(0, "00000001", 25), text: "neither unix, TCP nor UDP", unknown: "idle wait"},
+		"a packet of the network":  {packet: "0000000079f2e6b2 3      3    0800   2     1 0      0      24\n", text: "a packet socket: it waits for a packet of the network"},
+		"of another process":       {packet: "0000000079f2e6b2 3      3    0800   2     1 0      0      240\n", text: "neither unix, TCP nor UDP", unknown: "idle wait"},
 		"a line that is not valid": {sockets: line(0, "none", 24), text: "1 threads", unknown: "its netlink sockets"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +47,7 @@ func TestNetlink(t *testing.T) {
 			evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
 			evidencetest.WriteTree(t, root, map[string]string{
 				"10/task/10/syscall": fmt.Sprintf("%d 0x3 0x10 0x0 0x0 0x0 0x0 0x1 0x1\n", unix.SYS_RECVMSG), "10/task/10/wchan": "__skb_wait_for_more_packets",
-				"10/net/netlink": head + tt.sockets, "10/net/tcp": socketLines, "10/net/udp": socketLines,
+				"10/net/netlink": head + tt.sockets, "10/net/packet": tt.packet, "10/net/tcp": socketLines, "10/net/udp": socketLines,
 				"10/net/fib_trie": "|-- 10.0.0.10\n/32 host LOCAL\n",
 			})
 			if tt.isOfTwo {

@@ -79,10 +79,27 @@ func (d *Daemon) startsWait() time.Time {
 	return k.NoStartSince
 }
 
+// startsFail returns since when the kubelet's calls that start pods fail, zero while they do not.
+func (d *Daemon) startsFail() time.Time {
+	k := d.Published().Facts.Evidence.Kubelet
+	if k == nil || !failsNow(k.Sandboxes) || k.Sandboxes.Errors < failedCalls {
+		return time.Time{}
+	}
+	return k.Sandboxes.Since
+}
+
 // createsFail reports whether the kubelet's calls that create containers fail.
 func (d *Daemon) createsFail() bool {
 	k := d.Published().Facts.Evidence.Kubelet
-	return k != nil && k.Containers != nil && time.Since(k.Containers.LastError) < ledger.Interval+time.Minute
+	return k != nil && failsNow(k.Containers)
+}
+
+// failedCalls so many calls in a row do not fail for one that a kubelet tries again at once.
+const failedCalls = 3
+
+// failsNow reports whether calls have failed again lately.
+func failsNow(calls *facts.StartCalls) bool {
+	return calls != nil && time.Since(calls.LastError) < ledger.Interval+time.Minute
 }
 
 // listedByID returns the sandboxes and containers of the last lists, nil before the first.

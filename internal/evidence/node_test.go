@@ -112,12 +112,14 @@ func TestLockWait(t *testing.T) {
 	must.Do(t, os.Symlink("/db/meta.db", root+"/2000/fd/9"))
 	v = gatherProcess(t, p)
 	want.HolderComm = "a (strange) name"
+	want.File = "/db/meta.db"
 	if v.Lock == nil || *v.Lock != want {
 		t.Fatalf("%+v, want %+v", v.Lock, want)
 	}
 	// Since stays while it is the same file, with any holder.
 	evidencetest.WriteTree(t, root, map[string]string{"locks": strings.Replace(evidencetest.Locks, "WRITE 2000", "WRITE 9999", 1)})
 	again := gatherProcess(t, p)
+	want.File = "fe:00:5678"
 	want.HolderPID, want.HolderComm = 9999, ""
 	if again.Lock == nil || *again.Lock != want {
 		t.Errorf("%+v, want %+v", again.Lock, want)

@@ -128,6 +128,8 @@ func processStep(links []facts.Link, culprit, waiting *facts.Link) string {
 	case culprit.Kind == facts.KindHelper && strings.Contains(culprit.Evidence, ofKernel):
 		return fmt.Sprintf("See which event %s waits for, and why that does not come: %s; `kill %d` ends this last helper, and the runtime reports the error.",
 			who, culprit.Evidence, culprit.PID)
+	case culprit.Kind == facts.KindHelper && culprit.State == facts.LinkRunning:
+		return fmt.Sprintf("See what keeps %s busy: it %s.", who, culprit.Evidence)
 	case culprit.Kind == facts.KindHelper:
 		return fmt.Sprintf("See what %s waits for; `kill %d` ends this last helper, and the runtime reports the error.",
 			who, culprit.PID)

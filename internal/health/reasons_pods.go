@@ -159,10 +159,7 @@ func podStartsFailing(s *signals) (out lines) {
 	if s.startsFail(k.Containers, false) {
 		out.text(s.startsText("create_container", k.Containers))
 	}
-	found := s.finding(PodStartsFailing)
-	isOfContainers := found != nil && found.Chain.First().RuntimeID != ""   // for which no sandbox is awaited
-	hangs := found != nil && found.Chain.First().State != facts.LinkFailing // what holds it up is seen
-	if out == nil && !s.callsLate && (unknownWaiting || several || isOfContainers || hangs) {
+	if out == nil && !s.callsLate && (unknownWaiting || several || s.provesWithoutWaiting()) {
 		out = s.findingEvidence(PodStartsFailing)
 	}
 	if image := s.absentImage(); image != nil {
@@ -172,6 +169,13 @@ func podStartsFailing(s *signals) (out lines) {
 	}
 	out.addIf(out != nil, "last answer of the runtime %s ago", s.ago(s.lastAnswer))
 	return out
+}
+
+// provesWithoutWaiting reports whether the finding that pods do not start needs no pods that wait for a sandbox: it is about
+// containers, or shows what holds up a start.
+func (s *signals) provesWithoutWaiting() bool {
+	found := s.finding(PodStartsFailing)
+	return found != nil && (found.Chain.First().RuntimeID != "" || found.Chain.First().State != facts.LinkFailing)
 }
 
 // absentImage is the image of sandboxes that the runtime does not have, nil where it has it or does not say.

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -72,6 +73,26 @@ func (p *pass) failedContainers(ctx context.Context) []facts.Finding {
 		links = append(links, *mount)
 	}
 	return []facts.Finding{{Reason: podStartsFailing, Since: p.containersFailed, Chain: facts.Chain{At: time.Now(), Links: links}}}
+}
+
+// failedCreates returns the finding that the kubelet's calls that create containers fail, and several pods have none for
+// that, none while they succeed.
+func (p *pass) failedCreates() []facts.Finding {
+	if !p.CreatesFail() {
+		return nil
+	}
+	bare := p.barePods()
+	runtime, err := p.Table.Alive(p.pids[0])
+	if err != nil || len(bare) < failedStarts {
+		return nil
+	}
+	oldest := slices.MinFunc(bare, func(a, b *cri.Entry) int { return cmp.Compare(a.CreatedAt, b.CreatedAt) })
+	since := time.Unix(0, oldest.CreatedAt)
+	link := facts.Link{
+		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, RuntimeID: oldest.ID, State: facts.LinkFailing, Since: since,
+		Evidence: fmt.Sprintf("create_container: the kubelet's calls fail and none succeeds, and %d pods have a sandbox and no container", len(bare)),
+	}
+	return []facts.Finding{{Reason: podStartsFailing, Since: since, Chain: facts.Chain{At: time.Now(), Links: []facts.Link{link}}}}
 }
 
 // ofNode returns the failed starts that a fault of the node may cause: those with the last error of the kernel's that it may

@@ -184,3 +184,39 @@ func TestDeadMounts(t *testing.T) {
 		})
 	}
 }
+
+// TestFailedCreates: that containers cannot be created is a finding where several pods have a sandbox for long and no container.
+func TestFailedCreates(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pods      int
+		age       time.Duration
+		succeed   bool
+		container cri.State
+		want      int
+	}{
+		"of several pods":         {pods: failedStarts, age: podWaits, container: cri.StateExited, want: 1},
+		"of two pods":             {pods: failedStarts - 1, age: podWaits, container: cri.StateExited},
+		"of new pods":             {pods: failedStarts, age: podWaits / 2, container: cri.StateExited},
+		"the calls do not fail":   {pods: failedStarts, age: podWaits, container: cri.StateExited, succeed: true},
+		"the pods have some each": {pods: failedStarts, age: podWaits, container: cri.StateRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			listed := map[string]*cri.Entry{}
+			for i := range tt.pods {
+				id := fmt.Sprint("pod", i)
+				listed[id] = &cri.Entry{ID: id, SandboxID: id, PodUID: id, Sandbox: true, State: cri.StateRunning, CreatedAt: now.Add(-tt.age).UnixNano()}
+				listed["c"+id] = &cri.Entry{ID: "c" + id, SandboxID: id, PodUID: id, State: tt.container}
+			}
+			options := optionsOf(t, node(t, nil), &now)
+			options.Listed = func() map[string]*cri.Entry { return listed }
+			options.CreatesFail = func() bool { return !tt.succeed }
+			found := New(options).Pass(t.Context()).Findings
+			check.Equal(t, len(found), tt.want, "%+v", found)
+			for _, f := range found {
+				check.Equal(t, f.Reason, podStartsFailing, "%+v", f)
+				check.Equal(t, strings.Contains(f.Chain.First().Evidence, "3 pods"), true, "%+v", f)
+			}
+		})
+	}
+}

@@ -35,7 +35,7 @@ func (p *pass) findings(ctx context.Context) (out []facts.Finding) {
 	})
 	out = append(p.listFinding(oldest, lostPod, podsLost), p.listFinding(oldest, unserved, shimStuck)...)
 	out = append(out, p.listFinding(oldest, unstopped, podStopsFailing)...)
-	out = slices.Concat(out, p.unnoticedFinding(ctx, oldest), p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding(), p.delayFindings())
+	out = slices.Concat(out, p.unnoticedFinding(ctx, oldest), p.startsFinding(ctx), p.failedContainers(ctx), p.deadMountFinding(), p.failedCreates(), p.delayFindings())
 	out = append(out, p.leak...)
 	for _, o := range oldest {
 		if len(out) >= maxFindings {

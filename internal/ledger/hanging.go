@@ -20,7 +20,7 @@ const (
 	awaitedFor = 10 * time.Minute
 )
 
-// pending returns the entries of starts that are under way, and since when they are there: of what is not listed yet, and of
+// pending returns the entries of starts that are under way, and when they were first seen: of what is not listed yet, and of
 // containers that are created and do not run. The name of a network namespace is in no list: one counts until a start has
 // succeeded, which may be its own.
 func (s *starts) pending(moment time.Time, listed map[string]*cri.Entry) map[string]time.Time {
@@ -34,9 +34,9 @@ func (s *starts) pending(moment time.Time, listed map[string]*cri.Entry) map[str
 		if d.path == namespaces {
 			came = d.came
 		}
-		for name, since := range came {
-			if moment.Sub(since) < awaitedFor {
-				out[name] = since
+		for name, seen := range came {
+			if moment.Sub(seen) < awaitedFor {
+				out[name] = seen
 			}
 		}
 	}
@@ -50,17 +50,17 @@ func hasEnded(e *cri.Entry) bool {
 
 // areSlow reports whether a start that is under way is slow.
 func (s *starts) areSlow(moment time.Time) bool {
-	return s.hasPending(func(since time.Time) bool { return moment.Sub(since) >= slowStart })
+	return s.hasPending(func(seen time.Time) bool { return moment.Sub(seen) >= slowStart })
 }
 
 // isUnderWay reports whether a start is under way that may end at any moment.
 func (s *starts) isUnderWay(moment time.Time) bool {
-	return s.hasPending(func(since time.Time) bool { return moment.Sub(since) < idleLimit })
+	return s.hasPending(func(seen time.Time) bool { return moment.Sub(seen) < idleLimit })
 }
 
-// hasPending reports whether a start is under way that has been so since a time as asked for.
-func (s *starts) hasPending(wanted func(since time.Time) bool) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(s.underWay)), wanted)
+// hasPending reports whether a start is under way that was first seen at a time as wanted.
+func (s *starts) hasPending(isWanted func(seen time.Time) bool) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(s.underWay)), isWanted)
 }
 
 // hangingStarts notes the starts that do not end: by their entries, and by the kubelet's metrics, which show pods that wait for
@@ -70,8 +70,8 @@ func (p *pass) hangingStarts() {
 	if p.moment.Sub(begun) >= awaitedFor {
 		begun = time.Time{}
 	}
-	for _, since := range p.started.underWay {
-		begun = facts.Earliest(begun, since)
+	for _, seen := range p.started.underWay {
+		begun = facts.Earliest(begun, seen)
 	}
 	if begun.IsZero() || p.moment.Sub(begun) < limit {
 		return

@@ -86,6 +86,8 @@ type Options struct {
 	NetworkPlugins func(context.Context) ([][]string, error)
 	// FailedStarts returns the containers that the runtime could not start since it last started one, the oldest first.
 	FailedStarts func() []cri.FailedStart
+	// StartsFail returns since when the kubelet's calls that start pods fail, zero while they do not.
+	StartsFail func() time.Time
 	// CreatesFail reports whether the kubelet's calls that create containers fail.
 	CreatesFail func() bool
 	// StartsWait returns since when the kubelet has pods that wait to be started while none of its calls for that ends; zero while

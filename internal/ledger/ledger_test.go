@@ -57,8 +57,8 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		Listed:   func() map[string]*cri.Entry { return nil },
 		ListedAt: func() time.Time { return *now },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
-		StartsWait: func() time.Time { return time.Time{} },
-		Suspects:   func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
+		StartsWait: func() time.Time { return time.Time{} }, StartsFail: func() time.Time { return time.Time{} },
+		Suspects: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
 		HasBegun:       func(context.Context, *cri.Entry) bool { return false },
 		NetworkOf:      func(context.Context, *cri.Entry) (string, error) { return "", nil },
 		NetworkPlugins: func(context.Context) ([][]string, error) { return nil, nil },
@@ -133,6 +133,14 @@ func TestKilled(t *testing.T) {
 			{pid: 31, parent: 30, comm: "worker", state: 'S', pending: none},
 			{pid: 32, parent: 31, comm: "worker", state: 'D', pending: kill},
 		}, 11 * time.Second, 32},
+		{"its child is held by a tracer", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none},
+			{pid: 31, parent: 30, comm: "worker", state: 't', pending: kill, tracer: 50}, {pid: 50, parent: 1, comm: "strace", state: 'S'},
+		}, 11 * time.Second, 50},
+		{"a tracer has not reaped its child", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none},
+			{pid: 31, parent: 30, comm: "worker", state: 'Z', tracer: 50}, {pid: 50, parent: 1, comm: "strace", state: 'S'},
+		}, 11 * time.Second, 50},
 		{"a process that was started in its namespace is in D", []process{
 			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none, pidNS: "2", nsPID: 1},
 			{pid: 31, parent: 20, comm: "probe", state: 'D', pending: none, pidNS: "2"},
@@ -862,8 +870,8 @@ func BenchmarkPass(b *testing.B) {
 	l := New(Options{
 		Table: table, Shims: family.NewShims(table), SysFS: "/sys", PIDs: func() []int { return []int{os.Getpid()} }, Sockets: func() []string { return nil },
 		Listed: func() map[string]*cri.Entry { return nil }, Failures: func() []string { return nil },
-		StartsWait: func() time.Time { return time.Time{} },
-		Suspects:   func() bool { return false }, TakeDropped: func() []*cri.Entry { return nil },
+		StartsWait: func() time.Time { return time.Time{} }, StartsFail: func() time.Time { return time.Time{} },
+		Suspects: func() bool { return false }, TakeDropped: func() []*cri.Entry { return nil },
 	})
 	for b.Loop() {
 		l.Pass(b.Context())

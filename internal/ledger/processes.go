@@ -65,7 +65,7 @@ func (p *pass) killed(all *proc.Processes) {
 		if candidate.Exiting {
 			o.begun = facts.Earliest(o.begun, all.At)
 		}
-		o.debtor = p.memberInD(all, process)
+		o.debtor = p.heldMember(all, process)
 		o.evidence = fmt.Sprintf("waits for the end of pid %d (%s), which has been killed", process.PID, process.Comm)
 	}
 }
@@ -78,16 +78,7 @@ func mayNotEnd(process proc.Process) bool { return process.State == 'D' || proce
 func (p *pass) unreaped(all *proc.Processes) {
 	for _, zombie := range all.Zombies {
 		_, isOfShim := p.shims[zombie.PPID]
-		if !isOfShim {
-			continue
-		}
-		current, err := proc.ReadStat(p.Table.ProcFS, zombie.PID)
-		if err != nil || current.ID() != zombie.ID() {
-			continue
-		}
-		tracer, err := proc.TracerPID(p.Table.ProcFS, zombie.PID)
-		p.unread.Add(tracers, err)
-		if tracer == 0 {
+		if !isOfShim || p.tracerOf(zombie) == 0 {
 			continue
 		}
 		o := p.keep(obligation{identity: identity{kind: killed, id: zombie.Start, pid: zombie.PID}, waiter: zombie.PPID})
@@ -117,22 +108,38 @@ func (p *pass) isDying(process proc.Process) bool {
 	return pending
 }
 
-// memberInD returns the process in D for which a killed one waits: itself, else one of its descendants
+// heldMember returns the process for which a killed one waits, in D or held by a tracer: itself, else one of its descendants
 // or of its PID namespace, as a process that was started there by exec; itself where none is.
-func (p *pass) memberInD(all *proc.Processes, process proc.Process) int {
+func (p *pass) heldMember(all *proc.Processes, process proc.Process) int {
 	if process.State == 'D' {
 		return process.PID
 	}
 	for _, candidate := range all.ByPID {
-		if candidate.State != 'D' || !p.isMember(all, process.PID, candidate.PID) {
+		if !mayNotEnd(candidate) || !p.isMember(all, process.PID, candidate.PID) {
 			continue
 		}
 		member, err := p.Table.Alive(candidate.PID) // as it is now
-		if err == nil && member.State == 'D' {
+		if err == nil && mayNotEnd(member) {
 			return member.PID
 		}
 	}
+	for _, zombie := range all.Zombies {
+		if zombie.PPID == process.PID && p.tracerOf(zombie) != 0 {
+			return zombie.PID
+		}
+	}
 	return process.PID
+}
+
+// tracerOf returns the process that traces a zombie and has not reaped it, 0 for none.
+func (p *pass) tracerOf(zombie proc.Process) int {
+	current, err := proc.ReadStat(p.Table.ProcFS, zombie.PID)
+	if err != nil || current.ID() != zombie.ID() {
+		return 0
+	}
+	tracer, err := proc.TracerPID(p.Table.ProcFS, zombie.PID)
+	p.unread.Add(tracers, err)
+	return tracer
 }
 
 // isMember reports whether a process descends from another one, or is in a PID namespace of which

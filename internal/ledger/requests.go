@@ -101,7 +101,10 @@ func (p *pass) keepRequest(c proc.TCPClient, current *proc.TCPSocket) *obligatio
 
 // podWaits reports whether a pod has a sandbox for long and no container that is created or runs, as while an image
 // is pulled.
-func (p *pass) podWaits() bool {
+func (p *pass) podWaits() bool { return len(p.barePods()) > 0 }
+
+// barePods returns the sandboxes of such pods, each pod once.
+func (p *pass) barePods() (out []*cri.Entry) {
 	listed := p.Listed()
 	started := map[string]bool{} // by sandbox
 	for _, e := range listed {
@@ -109,11 +112,13 @@ func (p *pass) podWaits() bool {
 			started[e.SandboxID] = true
 		}
 	}
+	pods := map[string]bool{} // by UID
 	for _, e := range listed {
 		age, isKnown := e.Age(p.moment)
-		if e.Sandbox && e.State == cri.StateRunning && !started[e.ID] && isKnown && age >= podWaits {
-			return true
+		if e.Sandbox && e.State == cri.StateRunning && !started[e.ID] && isKnown && age >= podWaits && !pods[e.PodUID] {
+			pods[e.PodUID] = true
+			out = append(out, e)
 		}
 	}
-	return false
+	return out
 }

@@ -31,9 +31,9 @@ const (
 
 // delay is something for which the runtime and its helpers wait again and again: each wait ends, and none of them is a hang.
 type delay struct {
-	since, last time.Time
+	begun, last time.Time
 	helpers     map[proc.ID]bool
-	ended       int  // those of the helpers that had ended when the latest of them was seen
+	past        int  // those of the helpers that had ended when the latest of them was seen
 	waits       int  // of the runtime itself
 	isWaiting   bool // the runtime waited at the last pass
 	chain       facts.Chain
@@ -42,11 +42,11 @@ type delay struct {
 
 // isOver reports whether another wait would have come by now.
 func (d *delay) isOver(moment time.Time) bool {
-	between := overLatest
+	pause := overLatest
 	if d.count() > 1 {
-		between = 2 * d.last.Sub(d.since) / time.Duration(d.count()-1)
+		pause = 2 * d.last.Sub(d.begun) / time.Duration(d.count()-1)
 	}
-	return moment.Sub(d.last) > min(max(between, overSoonest), overLatest)
+	return moment.Sub(d.last) > min(max(pause, overSoonest), overLatest)
 }
 
 // culprit tells delays apart.
@@ -67,58 +67,57 @@ func (p *pass) delays(ctx context.Context) {
 	if all == nil {
 		return
 	}
-	followed := 0
-	for _, helper := range p.slowHelpers(ctx, all) {
-		if followed == maxFollowed {
-			break
-		}
-		if p.isCounted(helper.ID()) {
-			continue
-		}
-		followed++
-		explorer := chain.New(p.Table, p.SysFS, nil)
-		c := explorer.Owed(ctx, chain.Debt{
-			Waiter: helper.PPID, Debtor: helper.PID, Begun: p.moment, RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-		})
-		d := p.delayOf(all, c, helper.PID)
+	helpers := slices.DeleteFunc(p.slowHelpers(ctx, all), func(helper proc.Process) bool { return p.isCounted(helper.ID()) })
+	for _, helper := range helpers[:min(len(helpers), maxFollowed)] {
+		d := p.delayOfHelper(ctx, all, helper)
 		if d != nil {
 			d.helpers[helper.ID()] = true
 		}
 	}
-	p.delayedThreads(ctx, all)
-}
-
-// delayedThreads follows the runtime where one of its threads is in D. One wait may last over several passes.
-func (p *pass) delayedThreads(ctx context.Context, all *proc.Processes) {
 	waiting := map[*delay]bool{}
-	defer func() {
-		for _, d := range p.delayed {
-			d.isWaiting = waiting[d]
-		}
-	}()
 	for _, pid := range p.pids {
-		threads, err := proc.ThreadStates(p.Table.ProcFS, pid, maxRuntimeThreads)
-		p.unread.Add(threadsOfRuntime, err)
-		if !slices.ContainsFunc(threads, func(t proc.Process) bool { return t.State == 'D' }) {
-			continue
-		}
-		explorer := chain.New(p.Table, p.SysFS, nil)
-		c := explorer.Explore(ctx, chain.Symptom{
-			Symptom: facts.Symptom{Process: pid, Since: p.moment}, RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-		})
-		isInKernel := len(c.Links) == 2 && c.Links[1].PID == 0
-		if !isInKernel {
-			continue
-		}
-		d := p.delayOf(all, c, pid)
-		if d == nil {
-			continue
-		}
-		if !d.isWaiting && !waiting[d] {
+		waiting[p.delayOfThread(ctx, all, pid)] = true
+	}
+	for _, d := range p.delayed {
+		if waiting[d] && !d.isWaiting {
 			d.waits++
 		}
-		waiting[d] = true
+		d.isWaiting = waiting[d] // one wait may last over several passes
 	}
+}
+
+// delayOfHelper follows a helper, and returns the delay that this shows, nil for none.
+func (p *pass) delayOfHelper(ctx context.Context, all *proc.Processes, helper proc.Process) *delay {
+	explorer := chain.New(p.Table, p.SysFS, nil)
+	c := explorer.Owed(ctx, chain.Debt{
+		Waiter: helper.PPID, Debtor: helper.PID, Begun: p.moment, RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
+	})
+	d := p.delayOf(all, c, helper.PID)
+	share := p.shareOf(all, helper)
+	isBusy := share >= busyShare && len(c.Links) > 1 && c.Links[1].PID == helper.PID
+	if d == nil && isBusy {
+		return p.delayOf(all, busyHelper(c, share), helper.PID)
+	}
+	return d
+}
+
+// delayOfThread follows the runtime, or a hop behind it, where one of its threads is in D, and returns the delay that this shows,
+// nil for none.
+func (p *pass) delayOfThread(ctx context.Context, all *proc.Processes, pid int) *delay {
+	threads, err := proc.ThreadStates(p.Table.ProcFS, pid, maxRuntimeThreads)
+	p.unread.Add(threadsOfRuntime, err)
+	if !slices.ContainsFunc(threads, func(t proc.Process) bool { return t.State == 'D' }) {
+		return nil
+	}
+	explorer := chain.New(p.Table, p.SysFS, nil)
+	c := explorer.Explore(ctx, chain.Symptom{
+		Symptom: facts.Symptom{Process: pid, Since: p.moment}, RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
+	})
+	isInKernel := len(c.Links) == 2 && c.Links[1].PID == 0
+	if !isInKernel {
+		return nil
+	}
+	return p.delayOf(all, c, pid)
 }
 
 // slowHelpers returns the helpers of the runtime and its shims that are old enough to make a call slow, and do not hang yet.
@@ -151,8 +150,18 @@ func (p *pass) isCounted(id proc.ID) bool {
 	return false
 }
 
-// delayOf returns the delay that a chain from a process shows, nil where that ends inside the process but for the wait for a CPU,
-// or at a local disk: on a busy node such waits are many.
+// busyHelper returns a chain that ends at its helper, which has a CPU for a share of its life.
+func busyHelper(c facts.Chain, share float64) facts.Chain {
+	c.Links = slices.Clone(c.Links[:2])
+	last := &c.Links[1]
+	last.State = facts.LinkRunning
+	last.Evidence = fmt.Sprintf("runs, with its children: %d %% of a CPU", int(100*share))
+	c.Unknown = ""
+	return c
+}
+
+// delayOf returns the delay that a chain from a process shows, nil where that ends inside the process, which neither runs for most
+// of its life nor gets no CPU, or at a local disk: on a busy node such waits are many.
 func (p *pass) delayOf(all *proc.Processes, c facts.Chain, pid int) *delay {
 	last := c.Culprit()
 	if last == nil || len(c.Links) < 2 {
@@ -163,18 +172,39 @@ func (p *pass) delayOf(all *proc.Processes, c facts.Chain, pid int) *delay {
 	switch {
 	case isStarved:
 		key = culprit{} // one for all
+	case last.State == facts.LinkRunning && last.PID == pid:
+		key.pid = 0 // each of them runs the same program
 	case !isOthers(last) || p.isOwn(all, last.PID, pid):
 		return nil
 	}
 	d := p.delayed[key]
 	if d == nil {
-		d = &delay{since: p.moment, helpers: map[proc.ID]bool{}, isStarved: isStarved}
+		d = &delay{begun: p.moment, helpers: map[proc.ID]bool{}, isStarved: isStarved}
 		p.delayed[key] = d
 	}
 	d.last = p.moment
 	d.chain = c
-	d.ended = p.endedIn(d)
+	d.past = p.endedIn(d)
 	return d
+}
+
+// busyShare is the share of its life for which a helper that keeps a CPU busy has had one.
+const busyShare = 0.5
+
+// shareOf returns the share of its life for which a process and its children have had a CPU.
+func (p *pass) shareOf(all *proc.Processes, helper proc.Process) float64 {
+	age := proc.Uptime() - proc.TicksToDuration(helper.Start)
+	return p.timeOfTree(all, helper.PID).Seconds() / age.Seconds()
+}
+
+// timeOfTree returns for how long a process and its children have had a CPU.
+func (p *pass) timeOfTree(all *proc.Processes, pid int) time.Duration {
+	sum, err := proc.CPUTime(p.Table.ProcFS, pid)
+	p.unread.Add(helpersOfRuntime, err)
+	for _, child := range all.Children(pid) {
+		sum += p.timeOfTree(all, child.PID)
+	}
+	return sum
 }
 
 // isOwn reports whether a process is one from which a chain begins, descends from it, or is the runtime or a shim; false for 0.
@@ -215,7 +245,7 @@ func (d *delay) count() int {
 	if len(d.helpers) == 0 {
 		return d.waits
 	}
-	return d.waits + d.ended + 1
+	return d.waits + d.past + 1
 }
 
 // delayFindings returns the delays that have come often enough.
@@ -231,7 +261,7 @@ func (p *pass) delayFindings() (out []facts.Finding) {
 		case len(d.helpers) == 0:
 			reason = storageStall
 		}
-		out = append(out, facts.Finding{Reason: reason, Since: d.since, Chain: d.text(p.moment)})
+		out = append(out, facts.Finding{Reason: reason, Since: d.begun, Chain: d.text(p.moment)})
 	}
 	return out
 }
@@ -241,7 +271,7 @@ func (d *delay) text(moment time.Time) facts.Chain {
 	c := d.chain
 	c.At = moment
 	c.Links = slices.Clone(c.Links)
-	c.Links[0].Evidence = fmt.Sprintf("%d waits for the same, one after the other, since %s", d.count(), d.since.UTC().Format(clock))
-	c.Links[0].Since = d.since
+	c.Links[0].Evidence = fmt.Sprintf("%d waits for the same, one after the other, since %s", d.count(), d.begun.UTC().Format(clock))
+	c.Links[0].Since = d.begun
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ func TestDelays(t *testing.T) {
 	for name, tt := range map[string]struct {
 		channel string // "" for that of a seccomp supervisor
 		starved bool
-		count   int // 0 for slowWaits
+		busy    bool // all of its life
+		count   int  // 0 for slowWaits
 		age     time.Duration
 		calm    bool
 		stay    bool
@@ -36,6 +38,7 @@ func TestDelays(t *testing.T) {
 		"all wait at once":              {together: true},
 		"each waits for a disk":         {channel: "io_schedule"},
 		"each gets no CPU":              {starved: true, want: true},
+		"each runs":                     {busy: true, want: true},
 		"below a frozen file system":    {channel: "__sb_start_write", want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -59,6 +62,11 @@ func TestDelays(t *testing.T) {
 				reason = runtimeStarved
 				want = facts.Link{Kind: facts.KindHelper, Name: "runc", PID: 30 + slowWaits - 1}
 			}
+			if tt.busy {
+				state = 'S'
+				channel = "do_wait"
+				want = facts.Link{Kind: facts.KindHelper, Name: "runc", PID: 30 + slowWaits - 1}
+			}
 			count := slowWaits
 			if tt.count != 0 {
 				count = tt.count
@@ -73,6 +81,13 @@ func TestDelays(t *testing.T) {
 					pid: pid, parent: 20, comm: "runc", state: state, arguments: []string{"runc", "create", "abc"}, age: age,
 				})
 				evidencetest.WriteTree(t, root, map[string]string{fmt.Sprintf("%[1]d/task/%[1]d/wchan", pid): channel})
+				if tt.busy {
+					stat := filepath.Join(root, fmt.Sprint(pid), "stat")
+					text, err := os.ReadFile(stat)
+					must.Do(t, err)
+					busy := strings.Replace(string(text), " 104 0 0 0 0 0 0 0 ", " 104 0 0 0 10 10 200 100 ", 1)
+					must.Do(t, os.WriteFile(stat, []byte(strings.TrimSpace(busy)+strings.Repeat(" 0", 30)), 0o600))
+				}
 				isLast := i == count-1
 				if !tt.together || isLast {
 					l.Table = proc.NewTable(root) // which has read no processes yet

@@ -25,6 +25,8 @@ const (
 	watchGap = 30 * time.Millisecond
 	// maxAsked bounds the entries that the runtime is asked for at each look.
 	maxAsked = 4
+	// kubeletCalls stands for a directory where the kubelet's metrics show failed starts.
+	kubeletCalls = "the kubelet's calls"
 	// startsOver is the time without a failed start after which starts no longer fail.
 	startsOver = time.Minute
 	// clock is the layout of a time of day.
@@ -50,7 +52,7 @@ type starts struct {
 	writer    proc.Process
 	written   string
 	writerDue time.Time // when it is looked for again
-	// underWay are the entries of starts that have not ended, and since when they are there.
+	// underWay are the entries of starts that have not ended, and when they were first seen.
 	underWay map[string]time.Time
 }
 
@@ -85,6 +87,7 @@ func (p *pass) starts(ctx context.Context) {
 	case failed != nil && !isUnderWay:
 		s.count(p.moment, failed)
 	}
+	s.believe(p.StartsFail(), p.moment)
 	if s.failed >= failedStarts && !s.proven && !p.moment.Before(s.notDue) {
 		p.watchStart(ctx)
 	}
@@ -120,6 +123,17 @@ func (p *pass) watchStart(ctx context.Context) {
 	}
 }
 
+// believe counts what the kubelet's metrics show as proven: that starts fail since some time, zero for none.
+func (s *starts) believe(since, moment time.Time) {
+	if since.IsZero() || s.proven && s.dir != kubeletCalls {
+		return
+	}
+	s.proven = true
+	s.since = since
+	s.last = moment
+	s.dir = kubeletCalls
+}
+
 // seesSuccess reports whether a start has succeeded since the last list of a pass, or one of those of some entries has.
 func (p *pass) seesSuccess(ctx context.Context, names []string) bool {
 	return slices.ContainsFunc(newIn(p.Listed(), p.lastListed), hasBegun) ||
@@ -150,7 +164,7 @@ func (s *starts) succeeded() {
 
 // areOfNetwork reports whether the starts fail before the runtime makes a bundle, for which it has made a network.
 func (s *starts) areOfNetwork() bool {
-	showsNetwork := s.dir == namespaces || s.dir == sandboxList
+	showsNetwork := slices.Contains([]string{namespaces, sandboxList, kubeletCalls}, s.dir)
 	showsBundles := slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path != namespaces })
 	return showsNetwork && showsBundles && s.bundled.Before(s.since)
 }
@@ -158,6 +172,9 @@ func (s *starts) areOfNetwork() bool {
 // text describes the failed starts.
 func (s *starts) text() string {
 	since := s.since.UTC().Format(clock)
+	if s.dir == kubeletCalls {
+		return fmt.Sprintf("run_podsandbox: the kubelet's calls fail since %s and none succeeds", since)
+	}
 	if s.dir == sandboxList {
 		return fmt.Sprintf("sandboxes of at least %d new pods were never ready since %s, and no new one is; this does not show what made them fail",
 			failedStarts, since)
@@ -216,6 +233,9 @@ func (p *pass) startsFinding(ctx context.Context) []facts.Finding {
 		return nil
 	}
 	culprit, alsoSeen := p.culpritOfStarts(ctx)
+	if s.dir == kubeletCalls && culprit == nil && alsoSeen == "" { // which says no more than the metrics
+		return nil
+	}
 	c := facts.Chain{At: time.Now(), Links: []facts.Link{{
 		Kind: facts.KindRuntime, Name: runtime.Comm, PID: runtime.PID, State: facts.LinkFailing, Since: s.since,
 		Evidence: s.text() + alsoSeen,

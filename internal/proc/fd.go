@@ -202,12 +202,20 @@ func Terminal(procfs string, pid, fd int) int {
 // of flock(2) stays with a descriptor after the process that took it has ended, as flock(1) in a shell, and an open
 // file's has no process.
 func HasLock(procfs string, pid int, file string) bool {
-	isHolder := false
-	err := EachFD(procfs, pid, func(fd int, leads string) bool {
-		isHolder = IsFile(leads) && ReadFDInfo(procfs, pid, fd).HasLock(file)
-		return !isHolder
+	path, err := LockedPath(procfs, pid, file)
+	return path != "" || err != nil && !Gone(err)
+}
+
+// LockedPath returns the path by which a process has a file open of which it has the lock, "" for none. The error is why not
+// all of its descriptors could be read.
+func LockedPath(procfs string, pid int, file string) (path string, err error) {
+	err = EachFD(procfs, pid, func(fd int, leads string) bool {
+		if IsFile(leads) && ReadFDInfo(procfs, pid, fd).HasLock(file) {
+			path = leads
+		}
+		return path == ""
 	})
-	return isHolder || err != nil && !Gone(err)
+	return path, err
 }
 
 // HasLock reports whether a file is locked by the descriptor.
@@ -290,17 +298,22 @@ func ParseLocks(b []byte) []Lock {
 		if !l.Waiting {
 			held = l
 		}
-		if l.File == noFile {
-			l.File = held.File
-		}
-		if l.Waiting && l.File == held.File {
-			l.Holder = max(0, held.PID)
-		}
+		l.waitBelow(held)
 		if err == nil && l.File != "" {
 			out = append(out, l)
 		}
 	}
 	return out
+}
+
+// waitBelow completes a wait by the lock below which it stands.
+func (l *Lock) waitBelow(held Lock) {
+	if l.File == noFile {
+		l.File = held.File
+	}
+	if l.Waiting && l.File == held.File {
+		l.Holder = max(0, held.PID)
+	}
 }
 
 // noFile stands for the file of a wait for a lease: it is that of the lease above (fs/locks.c, lock_get_status).

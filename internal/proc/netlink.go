@@ -60,3 +60,32 @@ func Netlink(procfs string, pid int, inode uint32) (NetlinkSocket, error) {
 	}
 	return NetlinkSocket{}, &ReadError{Path: path, Outcome: Absent}
 }
+
+// rawTables are the tables of the sockets that receive packets of the network without a connection, and in which of their
+// columns each has its inode.
+var rawTables = []struct {
+	name, table string
+	column      int
+}{
+	{name: "packet", table: "packet", column: 8}, // sk RefCnt Type Proto Iface R Rmem User Inode
+	{name: "raw", table: "raw", column: 9},       // sl local rem st queues tr+when retrnsmt uid timeout inode
+	{name: "raw", table: "raw6", column: 9},
+}
+
+// RawSocket returns the kind of a socket in the network namespace of a process that receives packets as they come, as for
+// DHCP, "" for another one.
+func RawSocket(procfs string, pid int, inode uint32) (kind string, err error) {
+	for _, t := range rawTables {
+		b, err := ReadFile(Path(procfs, pid, "net/"+t.table))
+		if err != nil && OutcomeOf(err) != Absent { // as without IPv6
+			return "", err
+		}
+		for line := range strings.Lines(string(b)) {
+			fields := strings.Fields(line)
+			if len(fields) > t.column && fields[t.column] == fmt.Sprint(inode) {
+				return t.name, nil
+			}
+		}
+	}
+	return "", nil
+}

@@ -2,7 +2,9 @@ package proc
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/plegd/plegd/test/evidencetest"
 	"github.com/plegd/plegd/test/must"
@@ -22,8 +24,16 @@ func TestReadPriority(t *testing.T) {
 		must.Do(t, err)
 		must.Equal(t, got, want, "%s", text)
 	}
+	evidencetest.WriteTree(t, root, map[string]string{"7/stat": strings.Replace(line(0, 0), "104 0 0 0 0 0 0 0 20", "104 0 0 0 1 20 300 4000 20", 1)})
+	got, err := CPUTime(root, 7)
+	must.Do(t, err)
+	must.Equal(t, got, 43210*time.Millisecond, "the time on the CPU")
 	evidencetest.WriteTree(t, root, map[string]string{"7/stat": "7 (a) R 1\n"})
-	_, err := ReadPriority(root, 7)
+	_, err = CPUTime(root, 7)
+	if err == nil {
+		t.Error("a line that is too short has a time")
+	}
+	_, err = ReadPriority(root, 7)
 	if err == nil {
 		t.Error("a line that is too short is no error")
 	}

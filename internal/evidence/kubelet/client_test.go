@@ -409,6 +409,33 @@ func TestKubeletStops(t *testing.T) {
 	}
 }
 
+// TestNoStart: pods wait for a start from when the last call that starts one ended, or the first of them was seen.
+func TestNoStart(t *testing.T) {
+	f, s := startKubelet(t, nil)
+	k := askKubelet(t, Options{MetricsURL: s.URL})
+	look := func(calls, waiting int) *facts.Kubelet {
+		t.Helper()
+		f.answer(answers(http.StatusOK, startMetrics(calls, 0, float64(calls), 10+waiting, 10)))
+		return mustGather(t, k)
+	}
+	if v := look(5, 0); !v.NoStartSince.IsZero() {
+		t.Errorf("none waits: %s", v.NoStartSince)
+	}
+	first := look(5, 1)
+	if first.NoStartSince.IsZero() {
+		t.Error("one waits")
+	}
+	if v := look(5, 2); !v.NoStartSince.Equal(first.NoStartSince) {
+		t.Errorf("another one waits, too: %s, want %s", v.NoStartSince, first.NoStartSince)
+	}
+	if v := look(6, 1); !v.NoStartSince.After(first.NoStartSince) {
+		t.Errorf("a call has ended: %s, want later than %s", v.NoStartSince, first.NoStartSince)
+	}
+	if v := look(7, 0); !v.NoStartSince.IsZero() {
+		t.Errorf("none waits any more: %s", v.NoStartSince)
+	}
+}
+
 // TestSlowCalls: calls for pods that take seconds are noted; not those that wait by design, nor those before the first sample.
 func TestSlowCalls(t *testing.T) {
 	values := func(operation string, calls, seconds float64) map[string]float64 {

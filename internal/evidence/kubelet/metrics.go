@@ -214,11 +214,11 @@ func relistStart(last time.Time, previous, values map[string]float64, sampledAt 
 
 // noStartSince returns since when pods wait for a sandbox and no call that makes one has ended: last as of the previous sample.
 func noStartSince(last time.Time, waiting int, previous, values map[string]float64, sampledAt time.Time) time.Time {
-	const ended = operations + "total" + "run_podsandbox"
+	const calls = operations + "total" + "run_podsandbox"
 	switch {
 	case waiting == 0:
 		return time.Time{}
-	case last.IsZero(), values[ended] != previous[ended]:
+	case last.IsZero(), values[calls] != previous[calls]:
 		return sampledAt
 	}
 	return last
@@ -261,8 +261,8 @@ func hasSlowCall(previous, values map[string]float64) bool {
 		increase := func(counter string) float64 {
 			return values[operations+counter+operation] - previous[operations+counter+operation]
 		}
-		ended := increase("total")
-		return previous != nil && ended > 0 && increase("duration_seconds_sum") >= ended*slowCall.Seconds()
+		calls := increase("total")
+		return previous != nil && calls > 0 && increase("duration_seconds_sum") >= calls*slowCall.Seconds()
 	})
 }
 
