@@ -96,8 +96,10 @@ type bench struct {
 	dockerd *runtime.Dockerd
 	// kubelet is whether the fake kubelet is well, pressure the file that plegd reads
 	// in place of /proc/pressure/memory.
-	kubelet  *atomic.Bool
-	pressure string
+	kubelet *atomic.Bool
+	// kubeletWaits is true while it waits for a start that does not end.
+	kubeletWaits *atomic.Bool
+	pressure     string
 	// snapshots is a snapshotter that does not answer.
 	snapshots *grpc.Server
 	// flags are plegd's, beside those of the fault; files as in PlegdOptions.

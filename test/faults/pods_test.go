@@ -627,11 +627,14 @@ func podsAtMemoryLimit() fault {
 // namespacesInMemory has network namespaces kept on a tmpfs, as on a node.
 func namespacesInMemory(b *bench) { b.SmallDir("/run/netns") }
 
+// makesNetwork is the end of a plugin that makes a network.
+const makesNetwork = `echo '{"cniVersion": "0.3.1", "interfaces": [{"name": "eth0", "sandbox": "'$CNI_NETNS'"}],
+"ips": [{"version": "4", "interface": 0, "address": "10.88.0.5/16"}]}'; exit 0`
+
 // stopsFail is a pod whose stop fails again and again, as one whose network plugin fails does. The plugin ends with an error once
 // the file broken is there.
 func stopsFail(name string, damage func(b *bench) (repair func())) fault {
-	const plugin = `echo '{"cniVersion": "0.3.1", "interfaces": [{"name": "eth0", "sandbox": "'$CNI_NETNS'"}],
-"ips": [{"version": "4", "interface": 0, "address": "10.88.0.5/16"}]}'; exit 0; fi
+	const plugin = makesNetwork + `; fi
 if [ "$CNI_COMMAND" = DEL ] && [ -e "$0.broken" ]; then echo '{"cniVersion": "0.3.1", "code": 11, "msg": "no lease"}'; exit 1`
 	var pod *runtime.Pod
 	return fault{

@@ -24,7 +24,7 @@ import (
 )
 
 // faults is the table, in the order of docs/results/faults.md.
-var faults = slices.Concat(socketFaults, processFaults, callFaults, pluginFaults, podFaults, unnoticedFaults, startFaults, volumeFaults, dockerFaults, storageFaults, takeOvers, twoFaults)
+var faults = slices.Concat(socketFaults, processFaults, callFaults, pluginFaults, podFaults, unnoticedFaults, startFaults, slowFaults, volumeFaults, dockerFaults, storageFaults, takeOvers, twoFaults)
 
 // TestFaults makes the faults of the table, each on a runtime of its own; as many at
 // once as LANES says, by go test's -parallel.

@@ -50,15 +50,7 @@ var startFaults = []fault{
 		// It waits for a lock of another process with the request.
 		name: "a snapshotter waits for a lock", on: onContainerd, want: health.PodStartsFailing, goal: 20 * time.Second, limit: 40 * time.Second, fresh: true,
 		prepare: func(b *bench) {
-			b.must(os.WriteFile(b.file("mute.lock"), nil, 0o600))
-			server := lab.Again(b.t, snapshotsEnv, 1)
-			server.Args = append(server.Args, b.file("mute.sock"), b.file("mute.lock"))
-			out, err := server.StdoutPipe()
-			b.must(err)
-			lab.StartCommand(b.t, server)
-			_, err = out.Read(make([]byte, 1)) // it is ready
-			b.must(err)
-			b.useSnapshots()
+			b.startLockedSnapshots()
 			b.serveKubeletMetrics()
 		},
 		make: func(b *bench) func() {
@@ -134,6 +126,20 @@ func newSnapshots(prepare func(grpc.ServerStream)) *grpc.Server {
 	}))
 }
 
+// startLockedSnapshots restarts the runtime with a snapshotter that waits for a lock with each request.
+func (b *bench) startLockedSnapshots() {
+	b.t.Helper()
+	b.must(os.WriteFile(b.file("mute.lock"), nil, 0o600))
+	server := lab.Again(b.t, snapshotsEnv, 1)
+	server.Args = append(server.Args, b.file("mute.sock"), b.file("mute.lock"))
+	out, err := server.StdoutPipe()
+	b.must(err)
+	lab.StartCommand(b.t, server)
+	_, err = out.Read(make([]byte, 1)) // it is ready
+	b.must(err)
+	b.useSnapshots()
+}
+
 // useSnapshots restarts the runtime with that snapshotter.
 func (b *bench) useSnapshots() {
 	b.t.Helper()
@@ -144,14 +150,20 @@ func (b *bench) useSnapshots() {
 }
 
 // serveKubeletMetrics serves the metrics of a kubelet: while it is not well each of its calls that start pods runs into a
-// deadline.
+// deadline, and while it waits none has ended.
 func (b *bench) serveKubeletMetrics() {
 	b.kubelet = &atomic.Bool{}
 	b.kubelet.Store(true)
+	b.kubeletWaits = &atomic.Bool{}
 	var failed, ended atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		n := ended.Add(1)
 		waiting := 0
+		if b.kubeletWaits.Load() {
+			waiting = 1
+		} else {
+			ended.Add(1)
+		}
+		n := ended.Load()
 		if !b.kubelet.Load() {
 			failed.Add(1)
 			waiting = 3
