@@ -130,12 +130,13 @@ func reasonOfStarts(c *facts.Chain) string {
 	return podStartsFailing
 }
 
-// provesHang reports whether a chain ends at something that does not get on by itself, and is not the process that it begins
-// with.
+// provesHang reports whether a chain ends at something that does not get on by itself, or has the lock that is waited for, and is
+// not the process that it begins with.
 func provesHang(c *facts.Chain) bool {
 	last := c.Culprit()
 	if last == nil || len(c.Links) < 2 || c.Unknown != "" || !isOthers(last) {
 		return false
 	}
-	return last.State.StandsStill() || last.State == facts.LinkUnanswered
+	hasLock := c.Links[len(c.Links)-2].State == facts.LinkLocked
+	return hasLock || last.State.StandsStill() || last.State == facts.LinkUnanswered
 }

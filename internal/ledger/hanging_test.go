@@ -22,6 +22,8 @@ func TestHangingStarts(t *testing.T) {
 		waits  time.Duration
 		state  byte // of the process for which the shim, or the runtime, waits
 		ofShim bool
+		// hasLock is set where nothing waits for the lock that the other process holds.
+		hasLock bool
 		after  time.Duration // 0 for limit
 		reason string        // "" for none
 	}{
@@ -34,13 +36,17 @@ func TestHangingStarts(t *testing.T) {
 		"a container is created":    {entry: "xyz", listed: &cri.Entry{ID: "xyz", State: cri.StateCreated}, state: 'T', reason: podStartsFailing},
 		"a container runs":          {entry: "xyz", listed: &cri.Entry{ID: "xyz", State: cri.StateRunning}, state: 'T'},
 		"a sandbox is listed":       {entry: "xyz", listed: &cri.Entry{ID: "xyz", Sandbox: true, State: cri.StateRunning}, state: 'T'},
-		"it waits for one that may": {entry: "xyz", state: 'S'},
+		"the lock's holder sleeps":  {entry: "xyz", state: 'S', reason: podStartsFailing},
+		"it waits for nothing":      {entry: "xyz", state: 'T', hasLock: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := node(t, []process{{pid: 50, parent: 1, comm: "holder", state: tt.state}})
 			waiter := "10"
 			if tt.ofShim {
 				waiter = "20"
+			}
+			if tt.hasLock {
+				waiter = "99"
 			}
 			evidencetest.WriteTree(t, root, map[string]string{
 				"10/mountinfo": "1 0 0:2 / / rw - tmpfs tmpfs rw\n2 1 0:3 / /run/task/known/rootfs rw - overlay o rw\n", "50/task/50/wchan": "futex_wait_queue",
