@@ -134,9 +134,10 @@ func reasonOfStarts(c *facts.Chain) string {
 // not the process that it begins with.
 func provesHang(c *facts.Chain) bool {
 	last := c.Culprit()
-	if last == nil || len(c.Links) < 2 || c.Unknown != "" || !isOthers(last) {
+	if last == nil || len(c.Links) < 2 || !isOthers(last) {
 		return false
 	}
 	hasLock := c.Links[len(c.Links)-2].State == facts.LinkLocked
-	return hasLock || last.State.StandsStill() || last.State == facts.LinkUnanswered
+	isStill := last.State.StandsStill() || last.State == facts.LinkUnanswered
+	return hasLock || c.Unknown == "" && isStill
 }

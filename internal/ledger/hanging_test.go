@@ -24,8 +24,8 @@ func TestHangingStarts(t *testing.T) {
 		ofShim bool
 		// hasLock is set where nothing waits for the lock that the other process holds.
 		hasLock bool
-		after  time.Duration // 0 for limit
-		reason string        // "" for none
+		after   time.Duration // 0 for limit
+		reason  string        // "" for none
 	}{
 		"the shim waits":            {entry: "abc", state: 'T', ofShim: true, reason: shimStuck},
 		"the runtime waits":         {entry: "xyz", state: 'T', reason: podStartsFailing},
@@ -61,6 +61,7 @@ func TestHangingStarts(t *testing.T) {
 			begin := now
 			listed := map[string]*cri.Entry{"known": {ID: "known", State: cri.StateRunning}}
 			options := optionsOf(t, root, &now)
+			evidencetest.WriteTree(t, options.SysFS, map[string]string{"fs/cgroup/cgroup.controllers": "cpu\n"})
 			options.Listed = func() map[string]*cri.Entry { return listed }
 			if tt.waits != 0 {
 				options.StartsWait = func() time.Time { return begin.Add(-tt.waits) }
