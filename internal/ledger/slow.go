@@ -248,9 +248,10 @@ func (d *delay) count() int {
 	return d.waits + d.past + 1
 }
 
-// delayFindings returns the delays that have come often enough.
+// delayFindings returns the delays that have come often enough, the oldest first.
 func (p *pass) delayFindings() (out []facts.Finding) {
-	for _, d := range p.delayed {
+	oldest := slices.SortedFunc(maps.Values(p.delayed), func(a, b *delay) int { return a.begun.Compare(b.begun) })
+	for _, d := range oldest {
 		if d.count() < slowWaits {
 			continue
 		}
