@@ -33,7 +33,7 @@ const (
 type delay struct {
 	begun, last time.Time
 	helpers     map[proc.ID]bool
-	past        int  // those of the helpers that had ended when the latest of them was seen
+	past        int  // helpers that had ended when the latest of them was seen, and are no longer in that map
 	waits       int  // of the runtime itself
 	isWaiting   bool // the runtime waited at the last pass
 	chain       facts.Chain
@@ -184,7 +184,7 @@ func (p *pass) delayOf(all *proc.Processes, c facts.Chain, pid int) *delay {
 	}
 	d.last = p.moment
 	d.chain = c
-	d.past = p.endedIn(d)
+	p.forgetEnded(d)
 	return d
 }
 
@@ -229,15 +229,16 @@ func isOthers(last *facts.Link) bool {
 	}
 }
 
-// endedIn returns how many of the helpers of a delay have ended.
-func (p *pass) endedIn(d *delay) (count int) {
-	for id := range d.helpers {
+// forgetEnded counts the helpers of a delay that have ended.
+func (p *pass) forgetEnded(d *delay) {
+	maps.DeleteFunc(d.helpers, func(id proc.ID, _ bool) bool {
 		process, err := p.Table.Alive(id.PID)
-		if err != nil || process.ID() != id {
-			count++
+		hasEnded := err != nil || process.ID() != id
+		if hasEnded {
+			d.past++
 		}
-	}
-	return count
+		return hasEnded
+	})
 }
 
 // count is how many waits there were one after the other. Helpers that wait at the same time, and end together, are one.
