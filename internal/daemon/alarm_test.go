@@ -63,3 +63,21 @@ func TestMayOwe(t *testing.T) {
 		check.Equal(t, mayOwe(&tt.evidence, tt.alert), tt.want, "%s", name)
 	}
 }
+
+// TestFailAtOnce: calls that start pods fail at once from the first of several in a row on; not where one has waited.
+func TestFailAtOnce(t *testing.T) {
+	begun := time.Now().Add(-time.Minute)
+	for name, tt := range map[string]struct {
+		calls *facts.StartCalls
+		want  time.Time
+	}{
+		"several":                 {calls: &facts.StartCalls{Errors: failedCalls, Since: begun, LastError: time.Now(), Longest: time.Second}, want: begun},
+		"one that is tried again": {calls: &facts.StartCalls{Errors: failedCalls - 1, Since: begun, LastError: time.Now()}},
+		"long ago":                {calls: &facts.StartCalls{Errors: failedCalls, Since: begun, LastError: time.Now().Add(-time.Hour)}},
+		"by a deadline":           {calls: &facts.StartCalls{Errors: failedCalls, Since: begun, LastError: time.Now(), Longest: time.Minute}},
+		"none":                    {},
+	} {
+		check.Equal(t, failAtOnceSince(&facts.Kubelet{Sandboxes: tt.calls}), tt.want, "%s", name)
+	}
+	check.Equal(t, failAtOnceSince(nil), time.Time{}, "without a kubelet")
+}

@@ -79,10 +79,15 @@ func (d *Daemon) startsWait() time.Time {
 	return k.NoStartSince
 }
 
-// startsFail returns since when the kubelet's calls that start pods fail, zero while they do not.
+// startsFail returns since when the kubelet's calls that start pods fail, zero while they do not, and for a call that has run into
+// its deadline.
 func (d *Daemon) startsFail() time.Time {
-	k := d.Published().Facts.Evidence.Kubelet
-	if k == nil || !failsNow(k.Sandboxes) || k.Sandboxes.Errors < failedCalls {
+	return failAtOnceSince(d.Published().Facts.Evidence.Kubelet)
+}
+
+// failAtOnceSince is since when a kubelet's calls that start pods fail without having waited, zero while they do not.
+func failAtOnceSince(k *facts.Kubelet) time.Time {
+	if k == nil || !failsNow(k.Sandboxes) || k.Sandboxes.Errors < failedCalls || health.StartsTimeOut(k) {
 		return time.Time{}
 	}
 	return k.Sandboxes.Since

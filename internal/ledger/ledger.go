@@ -86,7 +86,7 @@ type Options struct {
 	NetworkPlugins func(context.Context) ([][]string, error)
 	// FailedStarts returns the containers that the runtime could not start since it last started one, the oldest first.
 	FailedStarts func() []cri.FailedStart
-	// StartsFail returns since when the kubelet's calls that start pods fail, zero while they do not.
+	// StartsFail returns since when the kubelet's calls that start pods fail without having waited, zero while they do not.
 	StartsFail func() time.Time
 	// CreatesFail reports whether the kubelet's calls that create containers fail.
 	CreatesFail func() bool

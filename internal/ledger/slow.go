@@ -21,6 +21,8 @@ const (
 	slowWaits   = 3
 	overSoonest = 10 * time.Second
 	overLatest  = time.Minute
+	// namedFor is how long after the last wait they are a finding.
+	namedFor = 30 * time.Second
 	// slowTable is how old the process table may be while calls are slow.
 	slowTable = time.Second
 	// maxFollowed bounds the helpers that one pass follows.
@@ -253,7 +255,7 @@ func (d *delay) count() int {
 func (p *pass) delayFindings() (out []facts.Finding) {
 	oldest := slices.SortedFunc(maps.Values(p.delayed), func(a, b *delay) int { return a.begun.Compare(b.begun) })
 	for _, d := range oldest {
-		if d.count() < slowWaits {
+		if d.count() < slowWaits || p.moment.Sub(d.last) > namedFor {
 			continue
 		}
 		reason := helperStuck

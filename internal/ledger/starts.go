@@ -164,7 +164,7 @@ func (s *starts) succeeded() {
 
 // areOfNetwork reports whether the starts fail before the runtime makes a bundle, for which it has made a network.
 func (s *starts) areOfNetwork() bool {
-	showsNetwork := slices.Contains([]string{namespaces, sandboxList, kubeletCalls}, s.dir)
+	showsNetwork := s.dir == namespaces || s.dir == sandboxList
 	showsBundles := slices.ContainsFunc(s.dirs, func(d *startDir) bool { return d.path != namespaces })
 	return showsNetwork && showsBundles && s.bundled.Before(s.since)
 }
