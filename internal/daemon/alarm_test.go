@@ -50,8 +50,6 @@ func TestMayOwe(t *testing.T) {
 		"a call is late":          {alert: true, want: true},
 		"a pod ends":              {evidence: facts.Evidence{Kubelet: &facts.Kubelet{EndingPods: 1}}, want: true},
 		"starts time out":         {evidence: facts.Evidence{Kubelet: &facts.Kubelet{Sandboxes: &facts.StartCalls{Errors: 3, Longest: time.Minute}}}, want: true},
-		"calls were slow":         {evidence: facts.Evidence{Kubelet: &facts.Kubelet{SlowCallAt: now.Add(-slowLately / 2)}}, want: true},
-		"calls were slow once":    {evidence: facts.Evidence{Kubelet: &facts.Kubelet{SlowCallAt: now.Add(-slowLately)}}},
 		"a thread is in D":        {evidence: inD(inKernel, false), want: true},
 		"it is so for a moment":   {evidence: inD(inKernel/2, false)},
 		"a thread sleeps":         {evidence: inD(inKernel, true)},
@@ -80,4 +78,11 @@ func TestFailAtOnce(t *testing.T) {
 		check.Equal(t, failAtOnceSince(&facts.Kubelet{Sandboxes: tt.calls}), tt.want, "%s", name)
 	}
 	check.Equal(t, failAtOnceSince(nil), time.Time{}, "without a kubelet")
+}
+
+func TestWereSlow(t *testing.T) {
+	for age, want := range map[time.Duration]bool{slowLately / 2: true, slowLately: false} {
+		check.Equal(t, wereSlow(&facts.Kubelet{SlowCallAt: time.Now().Add(-age)}), want, "%s ago", age)
+	}
+	check.Equal(t, wereSlow(nil), false, "without a kubelet")
 }

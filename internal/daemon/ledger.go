@@ -48,8 +48,8 @@ func (d *Daemon) suspects() bool {
 }
 
 // mayOwe reports whether the runtime may be owed something that its ledger has not seen: a call is late,
-// as an alert shows, a thread of its waits in the kernel, the kubelet ends pods, its calls for pods were slow lately, or those
-// that start some run into their deadlines. A stopped runtime is the reason itself.
+// as an alert shows, a thread of its waits in the kernel, the kubelet ends pods, or its calls that start some run into their
+// deadlines. A stopped runtime is the reason itself.
 func mayOwe(evidence *facts.Evidence, isAlert bool) bool {
 	p := evidence.Process
 	if p != nil && p.Stopped() {
@@ -60,7 +60,7 @@ func mayOwe(evidence *facts.Evidence, isAlert bool) bool {
 		return true
 	}
 	k := evidence.Kubelet
-	return k != nil && (k.EndingPods > 0 || time.Since(k.SlowCallAt) < slowLately) || health.StartsTimeOut(k)
+	return k != nil && k.EndingPods > 0 || health.StartsTimeOut(k)
 }
 
 const (
@@ -69,6 +69,14 @@ const (
 	// slowLately is the time from a slow call of the kubelet's until its calls are no longer slow: it starts pods again within it.
 	slowLately = time.Minute
 )
+
+// callsAreSlow reports whether the kubelet's calls for pods were slow lately.
+func (d *Daemon) callsAreSlow() bool { return wereSlow(d.Published().Facts.Evidence.Kubelet) }
+
+// wereSlow reports whether a kubelet's calls for pods were slow lately.
+func wereSlow(k *facts.Kubelet) bool {
+	return k != nil && time.Since(k.SlowCallAt) < slowLately
+}
 
 // startsWait returns since when pods wait to be started while no call of the kubelet's for that ends.
 func (d *Daemon) startsWait() time.Time {

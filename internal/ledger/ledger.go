@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -93,6 +94,8 @@ type Options struct {
 	// StartsWait returns since when the kubelet has pods that wait to be started while none of its calls for that ends; zero while
 	// it has none, or that is not known.
 	StartsWait func() time.Time
+	// CallsAreSlow reports whether the kubelet's calls for pods have taken seconds lately.
+	CallsAreSlow func() bool
 	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends, or
 	// calls that start pods run into their deadlines.
 	Suspects func() bool
@@ -232,8 +235,11 @@ func (p *pass) next() time.Duration {
 	if p.isUrgent() || len(p.dropped) > 0 || p.started.isUnderWay(p.moment) {
 		return owedInterval
 	}
+	if p.callsAreSlow() {
+		return slowInterval + rand.N(slowJitter)
+	}
 	wait := Interval
-	if !p.started.last.IsZero() || len(p.started.underWay) > 0 || p.mounted.isNew(p.moment) || len(p.delayed) > 0 {
+	if !p.started.last.IsZero() || len(p.started.underWay) > 0 || p.mounted.isNew(p.moment) {
 		wait = SuspectInterval
 	}
 	for _, o := range p.owed {

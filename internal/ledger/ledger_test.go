@@ -58,7 +58,7 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		ListedAt: func() time.Time { return *now },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
 		StartsWait: func() time.Time { return time.Time{} }, StartsFail: func() time.Time { return time.Time{} },
-		Suspects: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
+		Suspects: func() bool { return false }, CallsAreSlow: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
 		HasBegun:       func(context.Context, *cri.Entry) bool { return false },
 		NetworkOf:      func(context.Context, *cri.Entry) (string, error) { return "", nil },
 		NetworkPlugins: func(context.Context) ([][]string, error) { return nil, nil },

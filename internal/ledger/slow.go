@@ -15,7 +15,7 @@ import (
 
 const (
 	// slowHelper is the age from which a helper makes its call slow: most end within 0.2 s. From idleLimit on it hangs.
-	slowHelper = 2 * time.Second
+	slowHelper = time.Second
 	// slowWaits so many waits for the same are a finding. They are over once none has come for twice the time between two of
 	// them, from overSoonest to overLatest.
 	slowWaits   = 3
@@ -23,6 +23,10 @@ const (
 	overLatest  = time.Minute
 	// namedFor is how long after the last wait they are a finding.
 	namedFor = 30 * time.Second
+	// slowInterval is the time between two passes while calls are slow, and slowJitter is added at random: calls that follow each
+	// other in time with the passes would be seen at the same moment of their lives.
+	slowInterval = owedInterval
+	slowJitter   = time.Second
 	// slowTable is how old the process table may be while calls are slow.
 	slowTable = time.Second
 	// maxFollowed bounds the helpers that one pass follows.
@@ -62,7 +66,7 @@ type culprit struct {
 // the kernel meanwhile.
 func (p *pass) delays(ctx context.Context) {
 	maps.DeleteFunc(p.delayed, func(_ culprit, d *delay) bool { return d.isOver(p.moment) })
-	if !p.started.areSlow(p.moment) && len(p.delayed) == 0 && !p.Suspects() {
+	if !p.callsAreSlow() && !p.Suspects() {
 		return
 	}
 	all := p.readProcesses(ctx, slowTable)
@@ -86,6 +90,11 @@ func (p *pass) delays(ctx context.Context) {
 		}
 		d.isWaiting = waiting[d] // one wait may last over several passes
 	}
+}
+
+// callsAreSlow reports whether a start is slow, the kubelet's calls were lately, or a wait of a delay was seen.
+func (p *pass) callsAreSlow() bool {
+	return p.started.areSlow(p.moment) || len(p.delayed) > 0 || p.CallsAreSlow()
 }
 
 // delayOfHelper follows a helper, and returns the delay that this shows, nil for none.

@@ -31,7 +31,7 @@ func TestDelays(t *testing.T) {
 	}{
 		"each waits for the supervisor": {want: true},
 		"few":                           {count: slowWaits - 1},
-		"they have just begun":          {age: time.Second},
+		"they have just begun":          {age: slowHelper / 2},
 		"they have hung for long":       {age: time.Minute},
 		"calls are not slow":            {calm: true},
 		"none has ended":                {stay: true},

@@ -99,7 +99,9 @@ type bench struct {
 	kubelet *atomic.Bool
 	// kubeletWaits is true while it waits for a start that does not end.
 	kubeletWaits *atomic.Bool
-	pressure     string
+	// kubeletTime is how long its last start took.
+	kubeletTime *atomic.Int64
+	pressure    string
 	// snapshots is a snapshotter that does not answer.
 	snapshots *grpc.Server
 	// flags are plegd's, beside those of the fault; files as in PlegdOptions.

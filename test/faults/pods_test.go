@@ -359,7 +359,7 @@ var podFaults = []fault{
 			end := b.holdList()
 			return inTurn(func() { b.group.Quota(0) }, end)
 		},
-		hold:    50 * time.Second,
+		hold: 50 * time.Second, back: 45 * time.Second, onTheWayBack: []string{health.RuntimeHelperStuck}, // its updates were slow
 		culprit: func(b *bench) facts.Link { return facts.Link{Kind: facts.KindCgroup, Name: b.group.Path()} },
 		next:    func(b *bench) string { return "Raise the limit of the cgroup " + b.group.Path() },
 	}),
@@ -690,10 +690,10 @@ var frozenWait = facts.Link{Kind: facts.KindKernel, Name: "percpu_rwsem_wait", S
 
 // behindList completes a fault behind which ListContainers hangs.
 func behindList(f fault) fault {
-	f.symptom, f.goal, f.limit, f.back = health.RuntimeListStall, sweptWithin, 20*time.Second, 20*time.Second
+	f.symptom, f.goal, f.limit, f.back = health.RuntimeListStall, sweptWithin, 20*time.Second, max(f.back, 20*time.Second)
 	f.onTheWay = []string{health.RuntimeListStall}
 	// In the moment in which the shim or its runc is well and the list not yet answered.
-	f.onTheWayBack = []string{health.RuntimeListStall, health.RelistSlow}
+	f.onTheWayBack = append(f.onTheWayBack, health.RuntimeListStall, health.RelistSlow)
 	f.prepare = func(b *bench) { b.victim = b.pods[0].RunContainer("victim") }
 	return f
 }

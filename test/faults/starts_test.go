@@ -155,13 +155,15 @@ func (b *bench) serveKubeletMetrics() {
 	b.kubelet = &atomic.Bool{}
 	b.kubelet.Store(true)
 	b.kubeletWaits = &atomic.Bool{}
-	var failed, ended atomic.Int64
+	b.kubeletTime = &atomic.Int64{}
+	var failed, ended, took atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		waiting := 0
 		if b.kubeletWaits.Load() {
 			waiting = 1
 		} else {
 			ended.Add(1)
+			took.Add(b.kubeletTime.Load())
 		}
 		n := ended.Load()
 		if !b.kubelet.Load() {
@@ -173,7 +175,7 @@ func (b *bench) serveKubeletMetrics() {
 		fmt.Fprintf(w, "kubelet_working_pods{config=\"desired\",lifecycle=\"sync\"} %d\n", waiting)
 		fmt.Fprintf(w, "kubelet_runtime_operations_total%s %d\n", operation, n)
 		fmt.Fprintf(w, "kubelet_runtime_operations_errors_total%s %d\n", operation, failed.Load())
-		fmt.Fprintf(w, "kubelet_runtime_operations_duration_seconds_sum%s %d\n", operation, 240*failed.Load())
+		fmt.Fprintf(w, "kubelet_runtime_operations_duration_seconds_sum%s %g\n", operation, 240*float64(failed.Load())+time.Duration(took.Load()).Seconds())
 	}))
 	b.t.Cleanup(s.Close)
 	b.flags = []string{"--kubelet-metrics-url=" + s.URL + "/metrics"}
