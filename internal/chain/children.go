@@ -68,6 +68,23 @@ func (f *waiting) childWait(ctx context.Context, t thread) {
 	}
 }
 
+// signalWait follows a thread that sleeps until a signal comes: in a helper of one thread that has children this is the end of
+// one, as in timeout(1).
+func (f *waiting) signalWait(ctx context.Context, t thread) {
+	children := f.processes(ctx).Children(f.pid)
+	isHelper := f.kindOf(ctx, f.last.threads[f.pid].Process) == facts.KindHelper
+	if len(f.last.threads) > 1 || len(children) == 0 || !isHelper {
+		f.otherCall(t)
+		return
+	}
+	c, ok := f.lastOf(ctx, children)
+	if !ok {
+		f.doubt("thread %d waits for a signal, as of any of %d children", t.PID, len(children))
+		return
+	}
+	f.child(c.PID, "thread %d waits for a signal, as at the end of its child, pid %d (%s)", t.PID, c.PID, c.Comm)
+}
+
 // maxPipeline is the number of children from which is not looked for the one that holds the others up.
 const maxPipeline = 4
 

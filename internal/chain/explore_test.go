@@ -205,12 +205,14 @@ func TestPluginOfTarget(t *testing.T) {
 	}
 }
 
-// TestPidfd: a helper that waits for nothing else waits for the process of which it has a pidfd, by whichever call.
+// TestPidfd: a helper that waits for nothing else waits for the process of which it has a pidfd, by whichever call; one that waits
+// for a signal waits for its child.
 func TestPidfd(t *testing.T) {
 	for call, want := range map[string]int{
 		"7 0x1 0x1 0x0 0x0 0x0 0x0 0x1 0x1\n":   13, // poll
 		"232 0x4 0x1 0x1 0x0 0x0 0x0 0x1 0x1\n": 13, // epoll_wait
 		"61 0xe 0x0 0x0 0x0 0x0 0x0 0x1 0x1\n":  14, // wait4 of its child
+		"130 0x1 0x8 0x0 0x0 0x0 0x0 0x1 0x1\n": 14, // rt_sigsuspend, until its child ends
 	} {
 		root := procTree(t, map[int]byte{10: 'S', 12: 'S', 13: 'T', 14: 'T'})
 		evidencetest.WriteTree(t, root, map[string]string{

@@ -250,6 +250,8 @@ func (f *waiting) asleep(ctx context.Context, t thread) {
 		f.lockPaths[proc.ReadFDInfo(f.procfs, f.pid, t.call.FD()).Inode] = f.fd(t.call.FD())
 	case unix.SYS_WAIT4, unix.SYS_WAITID:
 		f.childWait(ctx, t)
+	case unix.SYS_RT_SIGSUSPEND, unix.SYS_RT_SIGTIMEDWAIT:
+		f.signalWait(ctx, t)
 	case unix.SYS_CONNECT:
 		f.connectWait(ctx, t)
 	case unix.SYS_OPENAT, unix.SYS_OPENAT2:
