@@ -62,6 +62,9 @@ type culprit struct {
 	pid  int
 }
 
+// starvation stands for the culprit of all that do not get a CPU.
+var starvation = culprit{}
+
 // delays follows the helpers that have run for long while calls for pods are slow, and the threads of the runtime that wait in
 // the kernel meanwhile.
 func (p *pass) delays(ctx context.Context) {
@@ -107,7 +110,7 @@ func (p *pass) delayOfHelper(ctx context.Context, all *proc.Processes, helper pr
 	share := p.shareOf(all, helper)
 	isBusy := share >= busyShare && len(c.Links) > 1 && c.Links[1].PID == helper.PID
 	if d == nil && isBusy {
-		return p.delayOf(all, busyHelper(c, share), helper.PID)
+		return p.noteDelay(culprit{kind: facts.KindHelper, name: helper.Comm}, busyHelper(c, share)) // each runs the same program
 	}
 	return d
 }
@@ -171,26 +174,26 @@ func busyHelper(c facts.Chain, share float64) facts.Chain {
 	return c
 }
 
-// delayOf returns the delay that a chain from a process shows, nil where that ends inside the process, which neither runs for most
-// of its life nor gets no CPU, or at a local disk: on a busy node such waits are many.
+// delayOf returns the delay that a chain from a process shows, nil where that ends inside the process, unless this gets no CPU, or at
+// a local disk: on a busy node such waits are many.
 func (p *pass) delayOf(all *proc.Processes, c facts.Chain, pid int) *delay {
 	last := c.Culprit()
-	if last == nil || len(c.Links) < 2 {
-		return nil
-	}
-	isStarved := last.State == facts.LinkStarved
-	key := culprit{kind: last.Kind, name: last.Name, pid: last.PID}
 	switch {
-	case isStarved:
-		key = culprit{} // one for all
-	case last.State == facts.LinkRunning && last.PID == pid:
-		key.pid = 0 // each of them runs the same program
+	case last == nil || len(c.Links) < 2:
+		return nil
+	case last.State == facts.LinkStarved:
+		return p.noteDelay(starvation, c)
 	case !isOthers(last) || p.isOwn(all, last.PID, pid):
 		return nil
 	}
+	return p.noteDelay(culprit{kind: last.Kind, name: last.Name, pid: last.PID}, c)
+}
+
+// noteDelay notes one more wait, and returns its delay.
+func (p *pass) noteDelay(key culprit, c facts.Chain) *delay {
 	d := p.delayed[key]
 	if d == nil {
-		d = &delay{begun: p.moment, helpers: map[proc.ID]bool{}, isStarved: isStarved}
+		d = &delay{begun: p.moment, helpers: map[proc.ID]bool{}, isStarved: key == starvation}
 		p.delayed[key] = d
 	}
 	d.last = p.moment
