@@ -228,6 +228,32 @@ func TestPidfd(t *testing.T) {
 	}
 }
 
+// TestCore: a helper that has crashed waits for the program that receives its core.
+func TestCore(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pattern, args string // of process 15
+		want          int    // the culprit
+		unknown       string
+	}{
+		"a program that is stopped": {pattern: "|/lib/coredump %P", args: "/lib/coredump\x0012\x00", want: 15},
+		"it receives another one's": {pattern: "|/lib/coredump %P", args: "/bin/other\x0012\x00", want: 12, unknown: "0 processes"},
+		"a file":                    {pattern: "core", args: "/lib/coredump\x00", want: 12},
+	} {
+		root := procTree(t, map[int]byte{10: 'S', 12: 'S', 15: 'T'})
+		evidencetest.WriteTree(t, root, map[string]string{
+			"12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100), "12/task/12/stat": evidencetest.StatLine(12, "plugin", 'S', 10, 100),
+			"12/task/12/wchan": "anon_pipe_write", "12/task/12/syscall": "-1 0x1 0x1\n", "12/status": evidencetest.RootStatus + "CoreDumping:\t1\n",
+			"15/stat": evidencetest.StatLine(15, "coredump", 'T', kernelThreads, 100), "15/cmdline": tt.args, "sys/kernel/core_pattern": tt.pattern + "\n",
+		})
+		sysfs := t.TempDir()
+		evidencetest.WriteTree(t, sysfs, map[string]string{"fs/cgroup/cgroup.controllers": ""})
+		c := New(proc.NewTable(root), sysfs, nil).Process(t.Context(), 12)
+		check.Equal(t, c.Culprit().PID, tt.want, "%s: %+v", name, c)
+		check.Equal(t, strings.Contains(c.Unknown, tt.unknown) && (c.Unknown == "") == (tt.unknown == ""), true, "%s: %+v", name, c)
+		check.Equal(t, strings.Contains(c.Links[0].Evidence, "has crashed"), true, "%s: %+v", name, c)
+	}
+}
+
 // chainOfPIDFDs returns the chain from process 12, a helper of runtime 10 whose descriptors 5 and 6 are pidfds.
 func chainOfPIDFDs(t *testing.T, root string) facts.Chain {
 	t.Helper()

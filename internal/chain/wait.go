@@ -296,6 +296,9 @@ func kernelWait(t thread) wait {
 
 // alone is the wait of a process without a visible wait for anything outside of it.
 func (f *waiting) alone(ctx context.Context) wait {
+	if out, ok := f.dumpsCore(ctx); ok {
+		return out
+	}
 	if out, ok := f.throttled(f.pid); ok {
 		out.next = 0
 		return out

@@ -218,7 +218,7 @@ func (d *Daemon) watch() {
 	d.ledger = ledger.New(ledger.Options{
 		Table: d.sources.Table, Shims: d.sources.Shims, SysFS: cfg.SysFS, PIDs: d.sources.PIDs, Sockets: d.sources.Sockets, Pod: d.pod,
 		Begun: d.restored.owed, Recalled: d.restored.memory, Listed: d.listedByID, ListedAt: d.listedAt, TakeDropped: d.client.TakeDropped, HasBegun: d.client.HasBegun, NetworkOf: d.client.NetworkOf, NetworkPlugins: d.client.NetworkPlugins, Suspects: d.suspects, Failures: d.inspectionErrors,
-		StartsWait: d.startsWait, CallsAreSlow: d.callsAreSlow,
+		StartsWait: d.startsWait, CallsAreSlow: d.callsAreSlow, EndsPods: d.endsPods,
 		FailedStarts: d.client.FailedStarts, StartsFail: d.startsFail, CreatesFail: d.createsFail,
 	})
 	if cfg.Events != relist.Off {

@@ -70,6 +70,12 @@ const (
 	slowLately = time.Minute
 )
 
+// endsPods reports whether the kubelet says that it ends pods.
+func (d *Daemon) endsPods() bool {
+	k := d.Published().Facts.Evidence.Kubelet
+	return k != nil && k.EndingPods > 0
+}
+
 // callsAreSlow reports whether the kubelet's calls for pods were slow lately.
 func (d *Daemon) callsAreSlow() bool { return wereSlow(d.Published().Facts.Evidence.Kubelet) }
 

@@ -94,6 +94,8 @@ type Options struct {
 	// StartsWait returns since when the kubelet has pods that wait to be started while none of its calls for that ends; zero while
 	// it has none, or that is not known.
 	StartsWait func() time.Time
+	// EndsPods reports whether the kubelet says that it ends pods.
+	EndsPods func() bool
 	// CallsAreSlow reports whether the kubelet's calls for pods have taken seconds lately.
 	CallsAreSlow func() bool
 	// Suspects reports whether something may be owed that no pass has seen yet: a call is late, a pod ends, or

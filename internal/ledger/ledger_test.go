@@ -58,7 +58,7 @@ func optionsOf(t *testing.T, root string, now *time.Time) Options {
 		ListedAt: func() time.Time { return *now },
 		Failures: func() []string { return nil }, TakeDropped: func() []*cri.Entry { return nil },
 		StartsWait: func() time.Time { return time.Time{} }, StartsFail: func() time.Time { return time.Time{} },
-		Suspects: func() bool { return false }, CallsAreSlow: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
+		Suspects: func() bool { return false }, CallsAreSlow: func() bool { return false }, EndsPods: func() bool { return false }, FailedStarts: func() []cri.FailedStart { return nil }, CreatesFail: func() bool { return false },
 		HasBegun:       func(context.Context, *cri.Entry) bool { return false },
 		NetworkOf:      func(context.Context, *cri.Entry) (string, error) { return "", nil },
 		NetworkPlugins: func(context.Context) ([][]string, error) { return nil, nil },
@@ -140,6 +140,10 @@ func TestKilled(t *testing.T) {
 		{"a tracer has not reaped its child", []process{
 			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none},
 			{pid: 31, parent: 30, comm: "worker", state: 'Z', tracer: 50}, {pid: 50, parent: 1, comm: "strace", state: 'S'},
+		}, 11 * time.Second, 50},
+		{"its namespace has one that its parent outside does not reap", []process{
+			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none, pidNS: "2", nsPID: 1},
+			{pid: 31, parent: 50, comm: "probe", state: 'Z', pidNS: "2"}, {pid: 50, parent: 1, comm: "agent", state: 'T'},
 		}, 11 * time.Second, 50},
 		{"a process that was started in its namespace is in D", []process{
 			{pid: 30, parent: 20, comm: "app", state: 'S', exiting: true, pending: none, pidNS: "2", nsPID: 1},

@@ -108,8 +108,8 @@ func (p *pass) isDying(process proc.Process) bool {
 	return pending
 }
 
-// heldMember returns the process for which a killed one waits, in D or held by a tracer: itself, else one of its descendants
-// or of its PID namespace, as a process that was started there by exec; itself where none is.
+// heldMember returns the process for which a killed one waits, in D, held by a tracer, or ended and not reaped by a parent outside:
+// itself, else one of its descendants or of its PID namespace, as a process that was started there by exec; itself where none is.
 func (p *pass) heldMember(all *proc.Processes, process proc.Process) int {
 	if process.State == 'D' {
 		return process.PID
@@ -124,7 +124,8 @@ func (p *pass) heldMember(all *proc.Processes, process proc.Process) int {
 		}
 	}
 	for _, zombie := range all.Zombies {
-		if zombie.PPID == process.PID && p.tracerOf(zombie) != 0 {
+		isOwn := zombie.PPID == process.PID
+		if isOwn && p.tracerOf(zombie) != 0 || !isOwn && p.isMember(all, process.PID, zombie.PID) {
 			return zombie.PID
 		}
 	}

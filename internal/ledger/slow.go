@@ -227,15 +227,14 @@ func (p *pass) isOwn(all *proc.Processes, pid, first int) bool {
 	return isShim || pid != 0 && (slices.Contains(p.pids, pid) || pid == first || slices.Contains(all.Ancestors(pid), first))
 }
 
-// isOthers reports whether a chain ends at something that others keep from going on: not where it ends at a disk, or at a
-// function of the kernel that does not say so.
+// isOthers reports whether a chain ends at something that others keep from going on: not where it ends at a disk, or in the kernel's
+// work for one or for memory.
 func isOthers(last *facts.Link) bool {
 	switch last.Kind {
 	case facts.KindMount:
 		return last.State == facts.LinkFrozen || wchan.HasServer(last.Fingerprint)
 	case facts.KindKernel:
-		kind := wchan.Of(last.Name).Kind
-		return kind == wchan.Thaw || kind == wchan.Semaphore
+		return slices.Contains([]wchan.Kind{wchan.Thaw, wchan.Semaphore, wchan.Other}, wchan.Of(last.Name).Kind)
 	case facts.KindCall, facts.KindContainer, facts.KindPod:
 		return false
 	default:

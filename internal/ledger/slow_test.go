@@ -37,6 +37,7 @@ func TestDelays(t *testing.T) {
 		"none has ended":                {stay: true},
 		"all wait at once":              {together: true},
 		"each waits for a disk":         {channel: "io_schedule"},
+		"in another kernel function":    {channel: "audit_log_start", want: true},
 		"each gets no CPU":              {starved: true, want: true},
 		"each runs":                     {busy: true, want: true},
 		"below a frozen file system":    {channel: "__sb_start_write", want: true},

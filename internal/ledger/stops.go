@@ -16,6 +16,9 @@ import (
 // seconds, and removes one that is none of its pods' within a minute (kuberuntime_gc.go).
 const stopLimit = time.Minute
 
+// endingLimit is the same while the kubelet says that it ends pods: it has tried again by then.
+const endingLimit = 30 * time.Second
+
 // listsAnswered is the age of the last list up to which the runtime answers calls.
 const listsAnswered = 5 * time.Second
 
@@ -37,12 +40,16 @@ func (p *pass) stops(ctx context.Context) {
 		return
 	}
 	p.noteEnded(listed)
+	limit := stopLimit
+	if p.EndsPods() {
+		limit = endingLimit
+	}
 	budget := 0
 	if p.moment.Sub(p.ListedAt()) < listsAnswered {
 		budget = maxAsked
 	}
 	for id, sandbox := range p.ended {
-		isOld := sandbox.hasRun && p.moment.Sub(sandbox.since) >= stopLimit
+		isOld := sandbox.hasRun && p.moment.Sub(sandbox.since) >= limit
 		if isOld && !sandbox.isAsked && budget > 0 {
 			budget--
 			p.askNetwork(ctx, listed[id], sandbox)
