@@ -170,9 +170,18 @@ func (f *waiting) socketWait(ctx context.Context, leads, text string, certain bo
 		f.add(wait{key: leads, state: facts.LinkPeer, evidence: text + c.text(), link: serverElsewhere(c.name, "its end is "+f.elsewhere(c))})
 	case !certain || c.peer == 0: // without a peer it is not accepted yet, or closed
 		f.doubt("%s%s", text, c.text())
+	case f.isLost(inode):
+		f.add(lostOnTheWay(c, text))
 	default:
 		f.peerWait(ctx, c.peer, c.text(), text+c.text())
 	}
+}
+
+// isLost reports whether bytes of a TCP connection were not acknowledged at both looks, and nobody has them to read: a network of
+// one node takes less than a millisecond.
+func (f *waiting) isLost(inode uint32) bool {
+	last := f.last.sockets[inode]
+	return last.unacknowledged > 0 && f.first.sockets[inode].unacknowledged > 0 && last.unread == 0 && last.received == 0
 }
 
 // messageWait follows a thread that sleeps at a POSIX message queue, which is full or empty.
@@ -312,6 +321,12 @@ func (f *waiting) connectWait(ctx context.Context, t thread) {
 	f.notAnswered(ctx, c, text)
 }
 
+// lostOnTheWay is the wait for the other end of a connection of this node, to which, or from which, what is sent does not arrive.
+func lostOnTheWay(c connection, text string) wait {
+	const lost = "what is sent does not arrive: look for a firewall, a full table of connections or a bad link on the way"
+	return wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name, link: serverElsewhere(c.name, lost)}
+}
+
 // notAnswered adds what does not answer a TCP connection.
 func (f *waiting) notAnswered(ctx context.Context, c connection, text string) {
 	known := len(f.found)
@@ -321,7 +336,7 @@ func (f *waiting) notAnswered(ctx context.Context, c connection, text string) {
 	case c.listener != 0:
 		f.peerWait(ctx, c.listener, c.text(), text+c.name+", where it is not accepted")
 	default:
-		f.add(wait{key: c.name, state: facts.LinkPeer, evidence: text + c.name + ", where nothing accepts it"})
+		f.add(lostOnTheWay(c, text))
 	}
 	for i := known; i < len(f.found); i++ {
 		f.found[i].connects = true

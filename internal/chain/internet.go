@@ -23,6 +23,8 @@ type internetSocket struct {
 	state  uint64
 	inode  uint32 // 0 of a connection that is not accepted yet
 	unread uint32 // bytes; of a listening socket the connections that wait
+	// unacknowledged are the bytes that were sent, or are to be, and of which the other end has not said that it has them.
+	unacknowledged uint32
 }
 
 // internet holds the TCP or the UDP sockets of a network namespace.
@@ -100,7 +102,7 @@ func newInternet(local localAddresses, serving uint64, files ...func() (procfs.N
 			all.unread = cmp.Or(all.unread, err)
 		}
 		for _, l := range lines {
-			s := internetSocket{state: l.St, inode: low(l.Inode), unread: low(l.RxQueue)}
+			s := internetSocket{state: l.St, inode: low(l.Inode), unread: low(l.RxQueue), unacknowledged: low(l.TxQueue)}
 			s.local = endpoint(l.LocalAddr, l.LocalPort)
 			s.remote = endpoint(l.RemAddr, l.RemPort)
 			switch l.St {
@@ -120,6 +122,9 @@ func (all internet) connection(s internetSocket) (c connection, known bool) {
 	c = connection{name: s.remote.String(), received: s.unread, syn: s.state == unix.BPF_TCP_SYN_SENT}
 	if !all.datagrams {
 		c.ends = s.tuple
+	}
+	if !all.datagrams && !c.syn {
+		c.unacknowledged = s.unacknowledged
 	}
 	_, c.server = all.server(s.local)
 	server, served := all.server(s.remote)

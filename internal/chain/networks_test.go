@@ -34,6 +34,7 @@ func TestOtherNetworks(t *testing.T) {
 	const any6, none6 = "00000000000000000000000000000000:1F90", "00000000000000000000000000000000:0000"
 	asks := socketLine(client, service, "01", 0, 24)
 	asks6 := socketLine(client6, service6, "01", 0, 24)
+	unacknowledged := strings.Replace(asks, " 00000000:", " 00000010:", 1)
 	translated := socketLine(server, client, "01", 5, 34)
 	for name, tt := range map[string]struct {
 		own, own6, other, other6 string // the sockets of the client's network namespace, and of another one
@@ -50,7 +51,9 @@ func TestOtherNetworks(t *testing.T) {
 		"not accepted, the queue full":        {own: asks, other: socketLine(service, client, "03", 0, 0) + socketLine(any4, none, "0A", 1, 34), next: 11, text: "is not accepted"},
 		"not accepted by IPv6":                {own: asks, other6: socketLine(mapped, mappedClient, "01", 5, 0) + socketLine(any6, none6, "0A", 1, 34), next: 11, text: "is not accepted"},
 		"no answer to a connect":              {own: socketLine(client, service, "02", 0, 24), other: socketLine(any4, none, "0A", 1, 34), next: 11},
-		"a connect that does not arrive":      {own: socketLine(client, service, "02", 0, 24), other: socketLine(any4, none, "0A", 0, 34), text: "where nothing accepts it"},
+		"a connect that does not arrive":      {own: socketLine(client, service, "02", 0, 24), other: socketLine(any4, none, "0A", 0, 34), text: "what is sent does not arrive"},
+		"what was sent does not arrive":       {own: unacknowledged, other: socketLine(service, client, "01", 0, 34), text: "what is sent does not arrive"},
+		"it has what was sent":                {own: unacknowledged, other: socketLine(service, client, "01", 5, 34), next: 11},
 		"nowhere":                             {own: asks, other: socketLine(any4, none, "0A", 1, 34), text: "10.96.0.1:8080: its end is not seen on this node"},
 		"not all can be read":                 {own: asks, unreadable: true, text: "not seen in its network namespace ("},
 		"another connection has it":           {own: asks + translated + socketLine(client, server, "01", 0, 44), text: "not seen on this node"},

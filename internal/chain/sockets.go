@@ -25,6 +25,8 @@ type connection struct {
 	// sent is what the other end has not read, in bytes of memory for a unix socket;
 	// unread are the bytes of it that it could read, received those that the process could.
 	sent, unread, received uint32
+	// unacknowledged are the bytes that the process has sent by TCP and the other end has not said to have.
+	unacknowledged uint32
 	// listener is where a TCP connection is accepted on this node, 0 for none.
 	listener uint32
 	// remote is true if the other end has not been found; syn of a TCP connection that

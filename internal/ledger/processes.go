@@ -123,13 +123,20 @@ func (p *pass) heldMember(all *proc.Processes, process proc.Process) int {
 			return member.PID
 		}
 	}
-	for _, zombie := range all.Zombies {
-		isOwn := zombie.PPID == process.PID
-		if isOwn && p.tracerOf(zombie) != 0 || !isOwn && p.isMember(all, process.PID, zombie.PID) {
-			return zombie.PID
-		}
+	i := slices.IndexFunc(all.Zombies, func(zombie proc.Process) bool { return p.isUnreaped(all, process, zombie) })
+	if i >= 0 {
+		return all.Zombies[i].PID
 	}
 	return process.PID
+}
+
+// isUnreaped reports whether a killed process waits for a zombie that others have to reap: a tracer, or a parent outside of its
+// PID namespace.
+func (p *pass) isUnreaped(all *proc.Processes, process, zombie proc.Process) bool {
+	if zombie.PPID == process.PID {
+		return p.tracerOf(zombie) != 0
+	}
+	return p.isMember(all, process.PID, zombie.PID)
 }
 
 // tracerOf returns the process that traces a zombie and has not reaped it, 0 for none.
