@@ -113,7 +113,7 @@ func (d *Daemon) createsFail() bool {
 	return k != nil && failsNow(k.Containers)
 }
 
-// failedCalls so many calls in a row do not fail for one that a kubelet tries again at once.
+// failedCalls is so many failures in a row that they are not of one call alone, which a kubelet makes again.
 const failedCalls = 3
 
 // failsNow reports whether calls have failed again lately.

@@ -99,16 +99,7 @@ var slowFaults = []fault{
 			b.startLockedSnapshots()
 			b.serveKubeletMetrics()
 		},
-		make: func(b *bench) func() {
-			holder, release := b.HoldLock("flock", b.file("mute.lock"))
-			b.other = holder
-			wait := b.startHostPod()
-			b.kubeletWaits.Store(true)
-			return func() {
-				b.kubeletWaits.Store(false)
-				inTurn(release, wait)()
-			}
-		},
+		make:    func(b *bench) func() { return b.lockSnapshots(b.kubeletWaits.Store) },
 		culprit: theOther, next: pidOfOther,
 	},
 }

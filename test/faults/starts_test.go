@@ -53,16 +53,7 @@ var startFaults = []fault{
 			b.startLockedSnapshots()
 			b.serveKubeletMetrics()
 		},
-		make: func(b *bench) func() {
-			holder, release := b.HoldLock("flock", b.file("mute.lock"))
-			b.other = holder
-			wait := b.startHostPod()
-			b.kubelet.Store(false)
-			return func() {
-				b.kubelet.Store(true)
-				inTurn(release, wait)()
-			}
-		},
+		make:    func(b *bench) func() { return b.lockSnapshots(func(isHeld bool) { b.kubelet.Store(!isHeld) }) },
 		culprit: theOther, next: pidOfOther,
 	},
 	{
@@ -138,6 +129,19 @@ func (b *bench) startLockedSnapshots() {
 	_, err = out.Read(make([]byte, 1)) // it is ready
 	b.must(err)
 	b.useSnapshots()
+}
+
+// lockSnapshots has another process take the lock for which that snapshotter waits, starts a pod, and tells the kubelet of it.
+func (b *bench) lockSnapshots(tell func(isHeld bool)) (unlock func()) {
+	b.t.Helper()
+	holder, release := b.HoldLock("flock", b.file("mute.lock"))
+	b.other = holder
+	wait := b.startHostPod()
+	tell(true)
+	return func() {
+		tell(false)
+		inTurn(release, wait)()
+	}
 }
 
 // useSnapshots restarts the runtime with that snapshotter.
