@@ -40,6 +40,7 @@ func TestHangingStarts(t *testing.T) {
 		"it waits for nothing":      {entry: "xyz", state: 'T', hasLock: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			root := node(t, []process{{pid: 50, parent: 1, comm: "holder", state: tt.state}})
 			waiter := "10"
 			if tt.ofShim {

@@ -43,6 +43,7 @@ func TestDelays(t *testing.T) {
 		"below a frozen file system":    {channel: "__sb_start_write", want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			root := node(t, []process{{pid: 50, parent: 1, comm: "supervisor", state: 'S'}})
 			evidencetest.WriteTree(t, root, map[string]string{"50/task/50/wchan": "futex_wait_queue"})
 			must.Do(t, os.Symlink("anon_inode:seccomp notify", filepath.Join(root, "50/fd/7")))
