@@ -19,9 +19,9 @@ import (
 // slowFaults are those that hang no call that plegd makes: starts of pods are slow, or do not end.
 var slowFaults = []fault{
 	{
-		// Each plugin gives up after 3 s, as a look-up of a name does, and makes the network then.
-		name: "each start waits 3 s for a stopped process", want: health.RuntimeHelperStuck, on: onContainerd, goal: time.Minute, limit: 90 * time.Second, back: time.Minute,
-		configure: func(b *bench) { b.installPlugin(`timeout 3 cat "$0.fifo"; ` + makesNetwork) },
+		// Each plugin gives up after 5 s, as a look-up of a name does, and makes the network then.
+		name: "each start waits 5 s for a stopped process", want: health.RuntimeHelperStuck, on: onContainerd, goal: time.Minute, limit: 90 * time.Second, back: time.Minute,
+		configure: func(b *bench) { b.installPlugin(`timeout 5 cat "$0.fifo"; ` + makesNetwork) },
 		prepare:   (*bench).serveKubeletMetrics,
 		make: func(b *bench) func() {
 			fifo := b.file("cni", "slow-cni.fifo")
@@ -94,7 +94,7 @@ var slowFaults = []fault{
 	{
 		// Its metrics count a call when it has ended.
 		name: "a snapshotter waits for a lock, and no call of the kubelet's has ended", on: onContainerd, want: health.PodStartsFailing,
-		goal: 25 * time.Second, limit: 40 * time.Second, fresh: true,
+		goal: 25 * time.Second, limit: 40 * time.Second, fresh: true, back: 25 * time.Second, // until the metrics are read again
 		prepare: func(b *bench) {
 			b.startLockedSnapshots()
 			b.serveKubeletMetrics()
