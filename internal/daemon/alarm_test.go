@@ -77,12 +77,12 @@ func TestFailAtOnce(t *testing.T) {
 	} {
 		check.Equal(t, failAtOnceSince(&facts.Kubelet{Sandboxes: tt.calls}), tt.want, "%s", name)
 	}
-	check.Equal(t, failAtOnceSince(nil), time.Time{}, "without a kubelet")
+	check.Equal(t, failAtOnceSince(&facts.Kubelet{}), time.Time{}, "without a kubelet")
 }
 
 func TestWereSlow(t *testing.T) {
 	for age, want := range map[time.Duration]bool{slowLately / 2: true, slowLately: false} {
 		check.Equal(t, wereSlow(&facts.Kubelet{SlowCallAt: time.Now().Add(-age)}), want, "%s ago", age)
 	}
-	check.Equal(t, wereSlow(nil), false, "without a kubelet")
+	check.Equal(t, wereSlow(&facts.Kubelet{}), false, "without a kubelet")
 }

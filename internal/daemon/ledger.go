@@ -70,48 +70,37 @@ const (
 	slowLately = time.Minute
 )
 
-// endsPods reports whether the kubelet says that it ends pods.
-func (d *Daemon) endsPods() bool {
-	k := d.Published().Facts.Evidence.Kubelet
-	return k != nil && k.EndingPods > 0
+// lastKubelet is the newest sample of the kubelet, an empty one before the first.
+func (d *Daemon) lastKubelet() *facts.Kubelet {
+	return cmp.Or(d.Published().Facts.Evidence.Kubelet, &facts.Kubelet{})
 }
+
+// endsPods reports whether the kubelet says that it ends pods.
+func (d *Daemon) endsPods() bool { return d.lastKubelet().EndingPods > 0 }
 
 // callsAreSlow reports whether the kubelet's calls for pods were slow lately.
-func (d *Daemon) callsAreSlow() bool { return wereSlow(d.Published().Facts.Evidence.Kubelet) }
+func (d *Daemon) callsAreSlow() bool { return wereSlow(d.lastKubelet()) }
 
 // wereSlow reports whether a kubelet's calls for pods were slow lately.
-func wereSlow(k *facts.Kubelet) bool {
-	return k != nil && time.Since(k.SlowCallAt) < slowLately
-}
+func wereSlow(k *facts.Kubelet) bool { return time.Since(k.SlowCallAt) < slowLately }
 
 // startsWait returns since when pods wait to be started while no call of the kubelet's for that ends.
-func (d *Daemon) startsWait() time.Time {
-	k := d.Published().Facts.Evidence.Kubelet
-	if k == nil {
-		return time.Time{}
-	}
-	return k.NoStartSince
-}
+func (d *Daemon) startsWait() time.Time { return d.lastKubelet().NoStartSince }
 
 // startsFail returns since when the kubelet's calls that start pods fail, zero while they do not, and for a call that has run into
 // its deadline.
-func (d *Daemon) startsFail() time.Time {
-	return failAtOnceSince(d.Published().Facts.Evidence.Kubelet)
-}
+func (d *Daemon) startsFail() time.Time { return failAtOnceSince(d.lastKubelet()) }
 
 // failAtOnceSince is since when a kubelet's calls that start pods fail without having waited, zero while they do not.
 func failAtOnceSince(k *facts.Kubelet) time.Time {
-	if k == nil || !failsNow(k.Sandboxes) || k.Sandboxes.Errors < failedCalls || health.StartsTimeOut(k) {
+	if !failsNow(k.Sandboxes) || k.Sandboxes.Errors < failedCalls || health.StartsTimeOut(k) {
 		return time.Time{}
 	}
 	return k.Sandboxes.Since
 }
 
 // createsFail reports whether the kubelet's calls that create containers fail.
-func (d *Daemon) createsFail() bool {
-	k := d.Published().Facts.Evidence.Kubelet
-	return k != nil && failsNow(k.Containers)
-}
+func (d *Daemon) createsFail() bool { return failsNow(d.lastKubelet().Containers) }
 
 // failedCalls is so many failures in a row that they are not of one call alone, which a kubelet makes again.
 const failedCalls = 3

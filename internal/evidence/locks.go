@@ -43,14 +43,14 @@ func (p *Process) lockWait(ctx context.Context, v *facts.Process) *facts.LockWai
 	known := slices.IndexFunc(waits, func(l proc.Lock) bool { return l.File == p.lockFile })
 	l := waits[max(0, known)]
 	out := &facts.LockWait{HolderPID: l.Holder, Since: began}
-	locked, err := proc.LockedPath(p.hop.procfs, l.Holder, l.File)
+	locked, isHeld, err := proc.LockedPath(p.hop.procfs, l.Holder, l.File)
 	p.unread.Add("descriptors of a lock's holder", err)
 	out.File = cmp.Or(p.openFiles(ctx, v.PID, "")[l.File], locked, l.File)
 	if known >= 0 {
 		out.Since = p.last.Lock.Since
 	}
 	holder, err := p.hop.table.Alive(l.Holder)
-	if err == nil && proc.HasLock(p.hop.procfs, l.Holder, l.File) {
+	if err == nil && isHeld {
 		out.HolderComm = holder.Comm
 	}
 	p.lockFile = l.File

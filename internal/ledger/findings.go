@@ -86,6 +86,11 @@ func (p *pass) debtOf(o *obligation) chain.Debt {
 	}
 }
 
+// symptomOf returns a symptom as the chain has it.
+func (p *pass) symptomOf(s facts.Symptom) chain.Symptom {
+	return chain.Symptom{Symptom: s, RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod}
+}
+
 // reasonOf returns the reason that an obligation proves, "" while it may be one by design: of a
 // peer that merely sleeps for a while, or that was there before plegd.
 func (p *pass) reasonOf(o *obligation, c *facts.Chain) string {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/plegd/plegd/internal/chain"
 	"github.com/plegd/plegd/internal/cri"
 	"github.com/plegd/plegd/internal/facts"
 	"github.com/plegd/plegd/internal/family"
@@ -23,13 +22,9 @@ const (
 // pending returns the entries of starts that are under way, and when they were first seen: of what is not listed yet, and of
 // containers that are created and do not run. The name of a network namespace is in no list: one counts until a start has
 // succeeded, which may be its own.
-func (s *starts) pending(moment time.Time, listed map[string]*cri.Entry) map[string]time.Time {
+func (s *starts) pending(moment time.Time) map[string]time.Time {
 	out := map[string]time.Time{}
 	for _, d := range s.dirs {
-		maps.DeleteFunc(d.awaited, func(name string, _ time.Time) bool {
-			_, isThere := slices.BinarySearch(d.names, name)
-			return !isThere || hasEnded(listed[name])
-		})
 		came := d.awaited
 		if d.path == namespaces {
 			came = d.came
@@ -100,21 +95,19 @@ func (p *pass) followStarts(ctx context.Context, o *obligation) facts.Chain {
 			return c
 		}
 	}
-	return o.explorer.Explore(ctx, chain.Symptom{
-		Symptom:    facts.Symptom{Process: p.pids[0], Since: o.begun, Starts: true},
-		RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-	})
+	return o.explorer.Explore(ctx, p.symptomOf(facts.Symptom{Process: p.pids[0], Since: o.begun, Starts: true}))
 }
 
 // shimsOfStarts returns the shims of the starts that are under way.
 func (p *pass) shimsOfStarts() (pids []int) {
-	for pid, shim := range p.shims {
+	for _, pid := range slices.Sorted(maps.Keys(p.shims)) {
+		shim := p.shims[pid]
 		_, isStarting := p.started.underWay[family.ShimID(shim, p.Table.Args(shim.ID()))]
 		if isStarting && len(pids) < maxFollowed {
 			pids = append(pids, pid)
 		}
 	}
-	return slices.Sorted(slices.Values(pids))
+	return pids
 }
 
 // reasonOfStarts returns the reason that a chain from a start proves that does not end, "" for none.

@@ -103,9 +103,7 @@ func (p *pass) callsAreSlow() bool {
 // delayOfHelper follows a helper, and returns the delay that this shows, nil for none.
 func (p *pass) delayOfHelper(ctx context.Context, all *proc.Processes, helper proc.Process) *delay {
 	explorer := chain.New(p.Table, p.SysFS, nil)
-	c := explorer.Owed(ctx, chain.Debt{
-		Waiter: helper.PPID, Debtor: helper.PID, Begun: p.moment, RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-	})
+	c := explorer.Owed(ctx, p.debtOf(&obligation{waiter: helper.PPID, debtor: helper.PID, begun: p.moment}))
 	d := p.delayOf(all, c, helper.PID)
 	share := p.shareOf(all, helper)
 	isBusy := share >= busyShare && len(c.Links) > 1 && c.Links[1].PID == helper.PID
@@ -124,9 +122,7 @@ func (p *pass) delayOfThread(ctx context.Context, all *proc.Processes, pid int) 
 		return nil
 	}
 	explorer := chain.New(p.Table, p.SysFS, nil)
-	c := explorer.Explore(ctx, chain.Symptom{
-		Symptom: facts.Symptom{Process: pid, Since: p.moment}, RuntimePID: p.pids[0], DaemonPID: p.daemonPID(), Pod: p.Pod,
-	})
+	c := explorer.Explore(ctx, p.symptomOf(facts.Symptom{Process: pid, Since: p.moment}))
 	isInKernel := len(c.Links) == 2 && c.Links[1].PID == 0
 	if !isInKernel {
 		return nil

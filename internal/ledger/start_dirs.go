@@ -213,9 +213,14 @@ func (s *starts) forgetCome() {
 	}
 }
 
-// forgetListed forgets the entries that came of what is listed by their names.
+// forgetListed forgets the entries that came of what is listed by their names, and the awaited ones that have gone or whose start
+// has ended.
 func (s *starts) forgetListed(listed map[string]*cri.Entry) {
 	for _, d := range s.dirs {
 		maps.DeleteFunc(d.came, func(name string, _ time.Time) bool { return listed[name] != nil })
+		maps.DeleteFunc(d.awaited, func(name string, _ time.Time) bool {
+			_, isThere := slices.BinarySearch(d.names, name)
+			return !isThere || hasEnded(listed[name])
+		})
 	}
 }

@@ -76,7 +76,7 @@ func (p *pass) starts(ctx context.Context) {
 	p.findStartDirs(ctx, listed)
 	failed, isUnderWay := p.lookAtStarts()
 	s.forgetListed(listed)
-	s.underWay = s.pending(p.moment, listed)
+	s.underWay = s.pending(p.moment)
 	if isFirstList {
 		s.forgetCome()
 	}

@@ -202,20 +202,20 @@ func Terminal(procfs string, pid, fd int) int {
 // of flock(2) stays with a descriptor after the process that took it has ended, as flock(1) in a shell, and an open
 // file's has no process.
 func HasLock(procfs string, pid int, file string) bool {
-	path, err := LockedPath(procfs, pid, file)
-	return path != "" || err != nil && !Gone(err)
+	_, hasLock, _ := LockedPath(procfs, pid, file) // an error is in hasLock
+	return hasLock
 }
 
-// LockedPath returns the path by which a process has a file open of which it has the lock, "" for none. The error is why not
-// all of its descriptors could be read.
-func LockedPath(procfs string, pid int, file string) (path string, err error) {
+// LockedPath returns the path by which a process has a file open of which it has the lock, "" for none, and whether it has that,
+// as HasLock. The error is why not all of its descriptors could be read.
+func LockedPath(procfs string, pid int, file string) (path string, hasLock bool, err error) {
 	err = EachFD(procfs, pid, func(fd int, leads string) bool {
 		if IsFile(leads) && ReadFDInfo(procfs, pid, fd).HasLock(file) {
 			path = leads
 		}
 		return path == ""
 	})
-	return path, err
+	return path, path != "" || err != nil && !Gone(err), err
 }
 
 // HasLock reports whether a file is locked by the descriptor.

@@ -228,9 +228,7 @@ func noStartSince(last time.Time, waiting int, previous, values map[string]float
 // succeeded, nil for none: last as of the previous sample. Counters that fall are those of
 // another kubelet.
 func startCalls(last *facts.StartCalls, operation string, previous, values map[string]float64, sampledAt time.Time) *facts.StartCalls {
-	increase := func(counter string) float64 {
-		return values[operations+counter+operation] - previous[operations+counter+operation]
-	}
+	increase := increaseOf(operation, previous, values)
 	total := increase("total")
 	failed := increase("errors_total")
 	switch {
@@ -250,6 +248,13 @@ func startCalls(last *facts.StartCalls, operation string, previous, values map[s
 	return &calls
 }
 
+// increaseOf returns by how much each counter of an operation has increased since the previous sample.
+func increaseOf(operation string, previous, values map[string]float64) func(counter string) float64 {
+	return func(counter string) float64 {
+		return values[operations+counter+operation] - previous[operations+counter+operation]
+	}
+}
+
 // podCalls are the calls by which a kubelet starts, stops and removes pods, but for those that wait by design: for an image, and
 // for a container to end by itself.
 var podCalls = []string{"run_podsandbox", "create_container", "start_container", "stop_podsandbox", "remove_container", "remove_podsandbox"}
@@ -258,9 +263,7 @@ var podCalls = []string{"run_podsandbox", "create_container", "start_container",
 // average.
 func hasSlowCall(previous, values map[string]float64) bool {
 	return slices.ContainsFunc(podCalls, func(operation string) bool {
-		increase := func(counter string) float64 {
-			return values[operations+counter+operation] - previous[operations+counter+operation]
-		}
+		increase := increaseOf(operation, previous, values)
 		calls := increase("total")
 		return previous != nil && calls > 0 && increase("duration_seconds_sum") >= calls*slowCall.Seconds()
 	})
